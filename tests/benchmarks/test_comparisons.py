@@ -49,11 +49,7 @@ def test_a_row_of_the_table_of_sets_compares_the_splits_of_all_its_methods():
     rows = []
     for name in ("drive", "monuseg", "busi"):
         for n_train in (1, 5):
-            for method, image in (
-                ("segkit-no-networks", ALL),
-                ("segkit-networks", ALL),
-                ("forest", HALF),
-            ):
+            for method, image in (("segkit-no-networks", ALL), ("segkit-networks", ALL), ("forest", HALF)):
                 rows.append(row(name, method, 0, {"x": image}, n_train))
             rows.append(row(name, "forest", 1, {"x": ALL}, n_train))
     lines = sixteen(rows).splitlines()

@@ -15,7 +15,6 @@ from benchmarks.tables.rates import (
     parts_of_error,
     projections,
     proof_bounds,
-    slope,
     true_kernel,
     true_mmd_squared,
     upper_bound,
@@ -41,11 +40,6 @@ def test_the_unbiased_estimate_has_the_true_mean(rng):
     truth = [true_mmd_squared(gamma, DIMENSION, SHIFT) for gamma in GAMMAS]
     errors = drawn.std(axis=0) / np.sqrt(len(drawn))
     assert (np.abs(drawn.mean(axis=0) - truth) < 4 * errors).all()
-
-
-def test_a_power_law_has_its_slope():
-    sizes = [10, 100, 1000]
-    assert slope(sizes, [2 * n**-0.5 for n in sizes]) == pytest.approx(-0.5)
 
 
 def test_more_points_err_less_and_within_the_bound():
@@ -135,14 +129,6 @@ def test_drawn_averages_have_the_expected_mean_and_variance(images, max_shift, r
     assert (np.abs(drawn.mean(axis=0) - expected) < 5 * drawn.std(axis=0) / np.sqrt(n_draws) + 1e-12).all()
     np.testing.assert_allclose(drawn.var(axis=0), averages.variance(n), rtol=0.2)
     np.testing.assert_allclose(unbiased(expected, with_itself, n), truth, atol=1e-12)
-
-
-def test_over_a_whole_group_the_error_falls_as_one_over_the_number_drawn(images):
-    falls = []
-    for max_shift in (None, 1):
-        averages = ShiftedImages(Gaussian(0.3), images, max_shift)
-        falls.append(np.sqrt(averages.variance(1000).sum() / averages.variance(4000).sum()))
-    assert falls == pytest.approx([4, 2], rel=0.05)
 
 
 def test_products_with_two_halves_leave_the_error_of_the_reference_out():

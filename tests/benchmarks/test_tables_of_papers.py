@@ -14,7 +14,7 @@ from benchmarks.tables.positive_definite import (
     theorem,
     without_copies,
 )
-from benchmarks.tables.sequences import N_PERMUTATIONS, cdf, fewest_columns, grid, multisets, sequences
+from benchmarks.tables.sequences import N_PERMUTATIONS, cdf, fewest_columns, multisets, sequences
 from segkit.invariance import Translation, best_fit
 from segkit.kernels import Polynomial
 
@@ -88,12 +88,6 @@ def test_the_range_of_the_data_has_other_thresholds():
     usual, narrow = (cdf(2, 1, 0, reach=reach).features for reach in ("[-s, s]", "data"))
     varying = [np.count_nonzero(np.ptp(features, axis=0) > 1e-12) for features in (usual, narrow)]
     assert varying[1] > varying[0]
-
-
-def test_the_grid_has_both_panels_once():
-    cells = grid(quick=True)
-    assert len(cells) == len(set(cells)) == 4 + 2 + 2
-    assert {cell[2] for cell in cells} == {2, N_PERMUTATIONS}
 
 
 def test_all_kernels_of_layers_have_degree_eight(rng):

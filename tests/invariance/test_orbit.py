@@ -18,15 +18,7 @@ from segkit.invariance import (
     Scaling,
     Translation,
 )
-from segkit.kernels import (
-    Anova,
-    Gaussian,
-    L1Laplacian,
-    Laplacian,
-    Normalized,
-    Polynomial,
-    median_gamma,
-)
+from segkit.kernels import Anova, Gaussian, L1Laplacian, Laplacian, Normalized, Polynomial, median_gamma
 
 
 @parametrize_with_checks([OrbitFourier(n_components=10), OrbitNystroem(n_components=10)])
@@ -43,10 +35,6 @@ def averaged(kernel, group, X, elements=None):
     """The kernel averaged over pairs of transformations, exactly."""
     moved = orbits(group, X, group.elements(X.shape[1:]) if elements is None else elements)
     return np.mean([kernel(left, right) for left in moved for right in moved], axis=0)
-
-
-def slope(sizes, errors):
-    return np.polyfit(np.log(sizes), np.log(errors), 1)[0]
 
 
 LOCAL = LocalPolynomialKernel(windows=3, degrees=(2, 1))
@@ -128,68 +116,17 @@ def test_which_side_is_transformed(n, rng, monkeypatch):
         assert applied == [expected] * 3
 
 
-@pytest.mark.parametrize("kernel", [Gaussian(0.3), L1Laplacian(0.2), Polynomial(2)], ids=repr)
-@pytest.mark.parametrize("n_transforms", [None, 5])
-def test_nystroem_with_all_orbits_as_landmarks_is_the_averaged_kernel(kernel, n_transforms, rng):
-    samples = rng.normal(size=(3, 4))
-    X = np.concatenate(orbits(Permutation(), samples, Permutation().elements((4,))))
-    embedding = OrbitNystroem(
-        kernel, Permutation(), n_components=len(X), n_transforms=n_transforms, random_state=0
-    )
-    embedding.fit(X)
-    features = embedding.transform(samples)
-    expected = averaged(kernel, Permutation(), samples, embedding.elements_)
-    np.testing.assert_allclose(features @ features.T, expected, rtol=1e-6)
-
-
-def test_nystroem_features_are_eq_8(rng):
+@pytest.mark.parametrize("kernel", [Gaussian(0.05), L1Laplacian(0.05), Polynomial(2)], ids=repr)
+@pytest.mark.parametrize(("group", "n_transforms"), [(Rotation(), 3), (Dihedral(), None)], ids=repr)
+def test_nystroem_features_are_eq_8(kernel, group, n_transforms, rng):
     X = rng.normal(size=(12, 5, 5))
-    kernel, group = Gaussian(0.05), Rotation()
-    embedding = OrbitNystroem(kernel, group, n_components=6, n_transforms=3, random_state=0)
+    embedding = OrbitNystroem(kernel, group, n_components=6, n_transforms=n_transforms, random_state=0)
     features = embedding.fit_transform(X)
     landmarks = embedding.map_.landmarks
     assert all(any((row == x.ravel()).all() for x in X) for row in landmarks)
     mean = np.mean([kernel(moved, landmarks) for moved in orbits(group, X, embedding.elements_)], axis=0)
     gram = mean @ np.linalg.pinv(kernel(landmarks)) @ mean.T
-    np.testing.assert_allclose(features @ features.T, gram, atol=1e-9)
-
-
-def test_error_falls_with_the_root_of_the_number_of_templates(rng):
-    X = rng.normal(size=(20, 3, 3))
-    exact = averaged(Gaussian(0.3), Dihedral(), X)
-    errors, sizes = [], [8, 32, 128]
-    for size in sizes:
-        embeddings = [
-            OrbitFourier(Gaussian(0.3), Dihedral(), n_components=size, random_state=seed)
-            for seed in range(12)
-        ]
-        features = [embedding.fit_transform(X) for embedding in embeddings]
-        errors.append(math.sqrt(np.mean([(values @ values.T - exact) ** 2 for values in features])))
-    assert slope(sizes, errors) == pytest.approx(-0.5, abs=0.1)
-
-
-def test_drawn_transformations_have_the_expectation_and_the_rate_of_the_design(rng):
-    """Transformations that all samples share: (1 - 1/r) k_G + (1/r) E k(gx, gz)."""
-    kernel, group = Gaussian(0.3), Permutation()
-    X = rng.normal(size=(2, 4))
-    moved = orbits(group, X, group.elements((4,)))
-    exact = averaged(kernel, group, X)[0, 1]
-    same_element = np.mean([kernel(left[:1], left[1:]) for left in moved])
-    # All orbits as landmarks: Nystroem errs by the transformations only.
-    training = np.concatenate(moved)
-    sizes, errors, n_seeds = [2, 6, 18], [], 40
-    for r in sizes:
-        values = []
-        for seed in range(n_seeds):
-            embedding = OrbitNystroem(kernel, group, n_components=100, n_transforms=r, random_state=seed).fit(
-                training
-            )
-            left, right = embedding.transform(X)
-            values.append(left @ right)
-        expected = (1 - 1 / r) * exact + same_element / r
-        assert np.mean(values) == pytest.approx(expected, abs=4 * np.std(values) / math.sqrt(n_seeds))
-        errors.append(np.std(values))
-    assert slope(sizes, errors) < -0.4
+    np.testing.assert_allclose(features @ features.T, gram, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("make", [OrbitFourier, OrbitNystroem])

@@ -61,18 +61,12 @@ def test_invariance_is_learnt_from_few_samples(rng):
 def scene(rng, n_rows=5, n_cols=8, side=15):
     """An image of bars, crosses and corners, one in each cell of a grid, turned by any angle, and their kinds."""
     shapes = np.zeros((3, side, side))
-    shapes[:, 7, 4:11] = 1
-    shapes[1, 4:11, 7] = 1
+    shapes[:, 7, 4:11] = shapes[1, 4:11, 7] = 1
     shapes[2, 7, 4:7], shapes[2, 7:11, 7] = 0, 1
     kinds = rng.integers(0, 3, (n_rows, n_cols))
     smooth = ndimage.gaussian_filter(shapes, (0, 1, 1))
-    rows = [
-        np.hstack(
-            [ndimage.rotate(smooth[kind], rng.uniform(0, 360), reshape=False, order=3) for kind in line]
-        )
-        for line in kinds
-    ]
-    image = np.vstack(rows)
+    turned = [ndimage.rotate(smooth[kind], rng.uniform(0, 360), reshape=False) for kind in kinds.ravel()]
+    image = np.block([turned[start : start + n_cols] for start in range(0, kinds.size, n_cols)])
     return image + 0.02 * rng.standard_normal(image.shape), kinds, side
 
 
