@@ -98,18 +98,6 @@ def test_results_take_the_same_for_each_pixel(n_classes, of_pixel):
     assert bytes_of_results((300, 200, 3), n_classes) == 300 * 200 * of_pixel
 
 
-@pytest.mark.parametrize(("less", "fits"), [(0, True), (1, False)])
-def test_the_results_and_the_smallest_tile_must_fit(less, fits, monkeypatch):
-    bank = SimpleNamespace(is_local=False, bytes_per_pixel=lambda n_channels: 100.0 * n_channels)
-    needed = 40 * 50 * (64 + 300)
-    monkeypatch.setattr("segkit._memory.bytes_left", lambda: needed - less)
-    if fits:
-        require_memory(bank, (40, 50, 3), 2)
-    else:
-        with pytest.raises(InputError, match="image of 40 x 50 pixels: needs "):
-            require_memory(bank, (40, 50, 3), 2)
-
-
 def test_a_tiled_file_is_large_if_stored_and_segmented_it_does_not_fit(tmp_path, monkeypatch):
     pixels = np.zeros((64, 96, 3), dtype=np.uint8)
     tiled, strips, other = (tmp_path / name for name in ("tiled.tif", "strips.tif", "other.png"))
@@ -236,18 +224,18 @@ def test_maps_are_kept_of_several_tiles_for_classes_and_rim(has_rim, monkeypatch
     assert _bytes_kept(segmenter, shape, bank.tiles(shape), 0) == bytes_of_kept(bank, np.array([1]), shape)
 
 
-@pytest.mark.parametrize(("less", "fits"), [(0, True), (1, False)])
-def test_of_a_local_bank_only_the_smallest_tile_must_fit(less, fits, monkeypatch):
+@pytest.mark.parametrize("is_local", [False, True])
+def test_the_results_and_the_smallest_tile_must_fit(is_local, monkeypatch):
+    """Of a bank that is not local the smallest tile is the image."""
     bank = SimpleNamespace(
-        is_local=True, halo=5, alignment=4, bytes_per_pixel=lambda n_channels: 2.5 * n_channels
+        is_local=is_local, halo=5, alignment=4, bytes_per_pixel=lambda n_channels: 2.5 * n_channels
     )
     shape = (400, 500, 3)
-    n_pixels = least_tile(shape, 5, 4)
-    assert n_pixels < 400 * 500
+    n_pixels = least_tile(shape, 5, 4) if is_local else 400 * 500
+    assert (n_pixels < 400 * 500) == is_local
     needed = 400 * 500 * (64 + 24) + int(n_pixels * 7.5)
-    monkeypatch.setattr("segkit._memory.bytes_left", lambda: needed - less)
-    if fits:
+    monkeypatch.setattr("segkit._memory.bytes_left", lambda: needed)
+    require_memory(bank, shape, 3)
+    monkeypatch.setattr("segkit._memory.bytes_left", lambda: needed - 1)
+    with pytest.raises(InputError, match="image of 400 x 500 pixels: needs "):
         require_memory(bank, shape, 3)
-    else:
-        with pytest.raises(InputError, match="image of 400 x 500 pixels: needs "):
-            require_memory(bank, shape, 3)

@@ -82,10 +82,6 @@ def test_models_from_files_do_not_know_how_long_they_took():
     assert "every pixel annotated." in tell_training(summary(seconds={}), LABELS)[0]
 
 
-def test_images_without_names_are_numbered():
-    assert "another image like training image 4:" in tell_training(summary(), LABELS)[2]
-
-
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -261,13 +257,6 @@ def test_a_few_of_many_are_named():
     for text in (channels, kernels):
         assert "layer5 (" in text
         assert "layer6" not in text
-
-
-def test_the_part_of_an_image_in_its_threshold_is_explained():
-    lines = explain_training(summary(otsu_weight=2 / 7), LABELS)
-    assert any("Each image moves it 29 % of the way" in line for line in lines)
-    lines = explain_training(summary(threshold=0.0, otsu_weight=2 / 7), LABELS)
-    assert any("as much is called lesion as by the sign" in line for line in lines)
 
 
 def test_threshold_of_the_highest_iou():

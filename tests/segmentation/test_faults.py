@@ -46,11 +46,12 @@ def are_whole(found, expected):
     return all(content == expected[name] for name, content in found.items() if name != "summary.csv")
 
 
-def test_a_fault_at_any_write_leaves_each_result_absent_or_whole_and_resume_does_the_rest(
-    undisturbed, cell_segmenter, contents, tmp_path, monkeypatch
-):
+@pytest.fixture
+def run_on_bad_disk(undisturbed, cell_segmenter, contents, tmp_path, monkeypatch):
+    """Segment the folder on a disk that fails after so many writes, and go on; tells whether the disk failed."""
     expected, images = contents(undisturbed / "out"), undisturbed / "images"
-    for good_writes in range(MOST_WRITES):
+
+    def run(good_writes):
         out = tmp_path / str(good_writes)
         disk = Disk(good_writes, FAULTS[good_writes % len(FAULTS)])
         monkeypatch.setattr("segkit._files.write._sync", disk.sync)
@@ -60,16 +61,28 @@ def test_a_fault_at_any_write_leaves_each_result_absent_or_whole_and_resume_does
         except OutputError as error:
             told = str(error)
         else:
-            break
+            assert disk.good_writes >= 0, "a fault was not told of"
+            assert contents(out) == expected
+            return False
         assert told.startswith(f"{out}{os.sep}")
         assert ".segkit" not in told
         assert "--resume goes on" in told
         assert are_whole(contents(out), expected), good_writes
         segment_folder(cell_segmenter, images, out, resume=True, **ALL)
         assert contents(out) == expected, good_writes
-    assert disk.good_writes >= 0, "a fault was not told of, or there are more writes"
-    assert contents(out) == expected
-    assert good_writes > 40
+        return True
+
+    return run
+
+
+@pytest.mark.slow
+def test_a_fault_at_any_write_leaves_each_result_absent_or_whole_and_resume_does_the_rest(run_on_bad_disk):
+    n_faults = next(good_writes for good_writes in range(MOST_WRITES) if not run_on_bad_disk(good_writes))
+    assert n_faults > 40
+
+
+def test_a_fault_at_some_writes_leaves_each_result_absent_or_whole_and_resume_does_the_rest(run_on_bad_disk):
+    assert all(map(run_on_bad_disk, (0, 13, 38)))
 
 
 def test_a_fault_of_the_disk_is_not_the_image_s(undisturbed, cell_segmenter, tmp_path, monkeypatch):
@@ -104,6 +117,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="kills by signal")
 def test_kills_leave_each_result_absent_or_whole_and_resume_does_the_rest(undisturbed, contents, tmp_path):
     """Each run is killed before one of its first fifteen writes is whole, and the next goes on."""

@@ -106,8 +106,6 @@ def test_a_sound_header_passes_and_parts_may_be_added():
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("n_image_channels", 10**12),
-        ("n_image_channels", 0),
         ("n_image_channels", True),
         ("n_image_channels", "1"),
         ("channels", []),
@@ -115,7 +113,6 @@ def test_a_sound_header_passes_and_parts_may_be_added():
         ("normalization", "neither"),
         ("threshold", "0.1"),
         ("threshold", float("inf")),
-        ("otsu_weight", 1.5),
         ("least_areas", [[0.0, 0.0], [-1.0, 0.0]]),
         ("label_map.values", [0, 2**64]),
         ("label_map.values", [0]),
@@ -130,7 +127,6 @@ def test_a_sound_header_passes_and_parts_may_be_added():
         ("settings", {"config": []}),
         ("versions", {"numpy": "2"}),
         ("versions.numpy", 2),
-        ("bank", {"kind": "stacked", "banks": [{"kind": "position"}] * 17}),
     ],
 )
 def test_types_and_ranges_of_entries_are_checked(key, value):
@@ -167,6 +163,7 @@ def with_objects(part, key, value):
     ("good", "bad"),
     [
         (changed("n_image_channels", 10_000), changed("n_image_channels", 10_001)),
+        (changed("n_image_channels", 1), changed("n_image_channels", 0)),
         (changed("summary.n_images", 2**63 - 1), changed("summary.n_images", 2**63)),
         (changed("summary.n_images", 0), changed("summary.n_images", -1)),
         (changed("label_map.values", [-(2**63), 2**63 - 1]), changed("label_map.values", [-(2**63) - 1, 0])),

@@ -344,14 +344,6 @@ def test_an_image_that_cannot_be_judged_counts_as_a_training_image():
     assert choice.otsu_weight == weight_of_otsu(2)
 
 
-def test_blocks_of_a_single_image():
-    X, drawn = pixels(n_images=1, n=160)
-    fold = np.repeat(np.arange(4), 40)
-    found = hold_out(X, drawn, fold, fold, RECIPE, [1e-2], follow)
-    scores = found.choose("quantile").scores
-    assert (scores.regions, scores.n_regions) == ("blocks", 4)
-
-
 def candidate(mean_iou, n_regions=2):
     scores = HeldOutScores("images", n_regions, mean_iou)
     choice = None if mean_iou is None else Choice(1e-3, 0.0, 0.0, None, scores)
@@ -610,12 +602,6 @@ def test_presence_of_a_class_is_counted_over_the_other_images_only():
     platt = PlattScaling().fit(decisions[0][others], label[others], np.ones(8))
     background = platt.predict_proba(on_grid[0, :1])[0, 0]
     assert compared[2].expected == pytest.approx(background / (1 + 3 / 4))
-
-
-def test_what_is_chosen_without_otsu_has_no_weight_of_it():
-    found = judged([SAME], [1e-3])
-    assert found.choose("zero").otsu_weight == found.choose("quantile").otsu_weight == 0
-    assert found.choose("quantile+otsu").otsu_weight == pytest.approx(2 / 5)
 
 
 @pytest.mark.parametrize(("n_images", "kind"), [(3, "images"), (1, "blocks")])

@@ -24,7 +24,6 @@ from segkit.segmentation.large import (
     _Allowed,
     _around_point,
     _Decider,
-    _Held,
     _list_files,
     _read_plan,
     _refuse_existing,
@@ -32,8 +31,6 @@ from segkit.segmentation.large import (
     _row,
     _Run,
     _TileMaps,
-    _to_list,
-    _to_tile,
     labels_place,
     segment_large,
 )
@@ -85,6 +82,15 @@ def write_zarr(path, image, version="0.5"):
         "multiscales": [{"axes": axes, "datasets": [{"path": "0"}, {"path": "1"}], "version": version}]
     }
     group.attrs.update(described if version == "0.4" else {"ome": {"version": version, **described}})
+
+
+def write_plain_zarr(path, pixels, axes):
+    """Write an OME-Zarr 0.5 of one level, whose axes are told by their letters."""
+    group = zarr.open_group(str(path), mode="w", zarr_format=3)
+    array = group.create_array("0", shape=pixels.shape, chunks=(100,) * pixels.ndim, dtype="u1")
+    array[...] = pixels
+    named = [{"axes": [{"name": name} for name in axes], "datasets": [{"path": "0"}]}]
+    group.attrs["ome"] = {"version": "0.5", "multiscales": named}
 
 
 def written(kind, folder, image):
@@ -284,10 +290,7 @@ def test_pixels_follow_the_names_of_axes(tmp_path, axes):
         + [place for place, name in enumerate("yxct") if name not in axes]
     )
     pixels = whole.reshape(whole.shape[: len(axes)])
-    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w", zarr_format=3)
-    group.create_array("0", shape=pixels.shape, chunks=pixels.shape, dtype=pixels.dtype)[...] = pixels
-    named = [{"axes": [{"name": name} for name in axes], "datasets": [{"path": "0"}]}]
-    group.attrs["ome"] = {"version": "0.5", "multiscales": named}
+    write_plain_zarr(tmp_path / "a.zarr", pixels, axes)
     with open_large(tmp_path / "a.zarr") as opened:
         found = opened[0:3, 2:8]
     np.testing.assert_array_equal(np.round(found[:, :, 0] * 255), image[0:3, 2:8])
@@ -295,10 +298,7 @@ def test_pixels_follow_the_names_of_axes(tmp_path, axes):
 
 @pytest.mark.parametrize("axes", ["cyx", "yy"])
 def test_axes_that_are_not_those_of_the_pixels(tmp_path, axes):
-    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w", zarr_format=3)
-    group.create_array("0", shape=(7, 9), chunks=(7, 9), dtype="u1")
-    named = [{"axes": [{"name": name} for name in axes], "datasets": [{"path": "0"}]}]
-    group.attrs["ome"] = {"version": "0.5", "multiscales": named}
+    write_plain_zarr(tmp_path / "a.zarr", np.zeros((7, 9), dtype=np.uint8), axes)
     with pytest.raises(InputError, match="give each axis of the pixels one name"):
         open_large(tmp_path / "a.zarr")
 
@@ -527,10 +527,7 @@ def test_a_level_that_is_missing_is_named(tmp_path):
 
 @pytest.mark.parametrize("shape", [(0, 9), (7, 0)])
 def test_an_image_without_pixels(tmp_path, shape):
-    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w", zarr_format=3)
-    group.create_array("0", shape=shape, chunks=(7, 9), dtype="u1")
-    axes = [{"name": name} for name in "yx"]
-    group.attrs["ome"] = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": [{"path": "0"}]}]}
+    write_plain_zarr(tmp_path / "a.zarr", np.zeros(shape, dtype=np.uint8), "yx")
     with pytest.raises(InputError) as caught:
         open_large(tmp_path / "a.zarr")
     assert str(caught.value) == (
@@ -571,19 +568,6 @@ def test_an_image_of_which_nothing_can_be_read_is_refused(tmp_path, normalizatio
 def test_a_point_has_a_small_tile_around_it(at, core, seen):
     """Cores hold the pixels on both sides; what is seen starts on the grid of the alignment."""
     assert _around_point(at, 100, 8, 4) == (slice(*core), slice(*seen))
-
-
-def test_tiles_are_stored_as_numbers():
-    tile = Tile((slice(1, 5), slice(2, 7)), (slice(0, 9), slice(0, 11)))
-    assert _to_list(tile) == [1, 5, 2, 7, 0, 9, 0, 11]
-    assert _to_tile(_to_list(tile)) == tile
-
-
-def test_a_region_in_memory_is_read_by_its_place_in_the_image():
-    image = np.arange(20 * 30).reshape(20, 30)
-    held = _Held((20, 30, 1), image[5:15, 7:27], (5, 7))
-    assert held.shape == (20, 30, 1)
-    np.testing.assert_array_equal(held[6:9, 10:27], image[6:9, 10:27])
 
 
 @pytest.mark.parametrize(("n_rows", "expected"), [(80, 80), (80.9, 80), (0, 64), (64, 64), (2**30, 100)])

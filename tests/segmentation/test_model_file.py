@@ -11,14 +11,11 @@ from segkit.errors import ModelFileError, OutputError
 from segkit.features import Channel
 from segkit.segmentation.model_file import (
     FORMAT_VERSION,
-    _channels_of_both,
     _check_sources,
     _check_types,
     _check_weights,
-    _misfits,
     _positions,
     _restore_reading,
-    _weight_sources,
     digest_arrays,
     parse_model,
     read_model,
@@ -173,30 +170,26 @@ def test_arrays_that_no_model_has_are_not_written(tmp_path):
     assert not (tmp_path / "m.segkit").exists()
 
 
-def test_a_model_that_does_not_fit_into_memory_is_told_with_its_size(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("size", "error", "told"),
+    [
+        (250_000_000, MemoryError(), "0.2 GB do not fit into memory; train a smaller model"),
+        (
+            0,
+            PermissionError(13, "Permission denied"),
+            "cannot be read (Permission denied); check its permissions",
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_read_is_told(tmp_path, monkeypatch, size, error, told):
     def fail(*_):
-        raise MemoryError
+        raise error
 
-    (tmp_path / "m.segkit").write_bytes(bytes(250_000_000))
+    (tmp_path / "m.segkit").write_bytes(bytes(size))
     monkeypatch.setattr("segkit.segmentation.model_file.parse_model", fail)
     with pytest.raises(ModelFileError) as caught:
         read_model(tmp_path / "m.segkit")
-    assert str(caught.value) == (
-        f"{tmp_path / 'm.segkit'}: 0.2 GB do not fit into memory; train a smaller model"
-    )
-
-
-def test_a_model_that_may_not_be_read_is_told(tmp_path, monkeypatch):
-    def fail(*_):
-        raise PermissionError(13, "Permission denied")
-
-    (tmp_path / "m.segkit").write_bytes(b"")
-    monkeypatch.setattr("segkit.segmentation.model_file.parse_model", fail)
-    with pytest.raises(ModelFileError) as caught:
-        read_model(tmp_path / "m.segkit")
-    assert str(caught.value) == (
-        f"{tmp_path / 'm.segkit'}: cannot be read (Permission denied); check its permissions"
-    )
+    assert str(caught.value) == f"{tmp_path / 'm.segkit'}: {told}"
 
 
 def test_channels_are_found_by_their_names():
@@ -205,13 +198,6 @@ def test_channels_are_found_by_their_names():
     with pytest.raises(ModelFileError) as caught:
         _positions([Channel("a", ""), Channel("d", ""), Channel("e", "")], known)
     assert str(caught.value) == "channel d is none of its bank"
-
-
-@pytest.mark.parametrize(("rim", "expected"), [(None, [1, 4]), ([0, 4, 5], [0, 1, 4, 5])])
-def test_channels_of_classes_and_rim_rise(rim, expected):
-    classifier = SimpleNamespace(channels_=np.array([1, 4]))
-    objects = SimpleNamespace(rim=rim and SimpleNamespace(channels_=np.array(rim)))
-    assert _channels_of_both(SimpleNamespace(classifier_=classifier, objects_=objects)).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -237,11 +223,6 @@ def test_arrays_are_numbers_of_their_kind(name, dtype, is_good):
             _check_types(arrays, "m")
         told = f"m: array {name} is of dtype {np.dtype(dtype)}; copy it anew or train again"
         assert str(caught.value) == told
-
-
-def test_sources_of_weights_are_those_of_all_banks():
-    banks = [{"weights": "a"}, {"banks": [{"kind": "position"}, {"weights": "b"}]}]
-    assert _weight_sources({"banks": banks}) == ["a", "b"]
 
 
 @pytest.mark.parametrize("start", ["http", "https"])
@@ -288,84 +269,6 @@ def test_planes_of_a_reading_share_the_channels():
     with pytest.raises(ModelFileError) as caught:
         _restore_reading(entries, 7, "m")
     assert str(caught.value) == "m: 7 channels of 3 planes; copy it anew or train again"
-
-
-def judged(n_classes, channels, scale):
-    """A classifier whose arrays have a row for each class."""
-    return SimpleNamespace(
-        channels_=np.array(channels),
-        scale_=np.array(scale),
-        state_shapes=lambda n_labels: {
-            "svm.coef": (n_labels, 2),
-            "channels": (len(channels),),
-            "scaler.scale": (len(scale),),
-        },
-        to_state=lambda: ({}, dict.fromkeys(("svm.coef", "channels", "scaler.scale", "kernels.a"))),
-    )
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("has_rim", [False, True])
-def test_arrays_of_a_model_fit_each_other(n_classes, has_rim):
-    n_outputs = 1 if n_classes == 2 else 3
-    rim = judged(3, [0, 2], [1.0, 2.0]) if has_rim else None
-    segmenter = SimpleNamespace(
-        classes_=np.arange(n_classes),
-        classifier_=judged(n_classes, [1, 2, 4], [1.0, 2.0, 3.0]),
-        objects_=SimpleNamespace(rim=rim),
-        alarms_=SimpleNamespace(known=None, state_shapes=lambda n_kept, n_channels: {}),
-        channels_="abc",
-        n_image_channels_=4,
-    )
-    arrays = {
-        "platt.slope": np.zeros(n_outputs),
-        "platt.intercept": np.zeros(n_outputs),
-        "svm.coef": np.zeros((n_classes, 2)),
-        "channels": np.zeros(3),
-        "scaler.scale": np.zeros(3),
-        "kernels.a": np.zeros(7),
-        "weights.w": np.zeros(5),
-    }
-    if has_rim:
-        arrays |= {
-            "rim.svm.coef": np.zeros((3, 2)),
-            "rim.channels": np.zeros(2),
-            "rim.scaler.scale": np.zeros(2),
-            "rim.kernels.a": np.zeros(7),
-        }
-    used = {"w": np.zeros(5)}
-    assert _misfits(segmenter, used, arrays) == []
-    assert _misfits(segmenter, {}, arrays) == ["weights.w"]
-    assert _misfits(segmenter, used, arrays | {"z": np.zeros(1), "platt.slope": np.zeros(2)}) == [
-        "platt.slope",
-        "z",
-    ]
-    for prefix, classifier in (("", segmenter.classifier_), *([("rim.", rim)] if has_rim else [])):
-        first, scale = classifier.channels_[0], classifier.scale_.copy()
-        classifier.channels_[0], classifier.scale_[0] = classifier.channels_[1], 0
-        assert _misfits(segmenter, used, arrays) == [f"{prefix}channels", f"{prefix}scaler.scale"]
-        classifier.channels_[0], classifier.scale_[:] = first, scale
-
-
-@pytest.mark.parametrize(("scales", "faults"), [([1.0, 2.0], []), ([1.0, 0.0], ["alarms.scales"])])
-def test_scales_of_alarms_are_above_0(scales, faults):
-    alarms = SimpleNamespace(
-        known=SimpleNamespace(scales=np.array(scales)),
-        state_shapes=lambda n_kept, n_channels: {"alarms.scales": (2,), "alarms.x": (n_kept, n_channels)},
-    )
-    segmenter = SimpleNamespace(
-        classes_=np.arange(2),
-        classifier_=judged(2, [0, 1, 2], [1.0, 1.0, 1.0]),
-        objects_=SimpleNamespace(rim=None),
-        alarms_=alarms,
-        channels_="abc",
-        n_image_channels_=4,
-    )
-    arrays = {"platt.slope": np.zeros(1), "platt.intercept": np.zeros(1), "alarms.scales": np.array(scales)}
-    arrays |= {"channels": np.zeros(3), "scaler.scale": np.zeros(3), "alarms.x": np.zeros((3, 4))}
-    arrays |= {"svm.coef": np.zeros((2, 2)), "kernels.a": np.zeros(1)}
-    assert _misfits(segmenter, {}, arrays) == faults
-    assert _misfits(segmenter, {}, arrays | {"alarms.x": np.zeros((4, 3))}) == [*faults, "alarms.x"]
 
 
 def test_headers_are_upgraded_version_by_version(monkeypatch):

@@ -1,7 +1,6 @@
 """Objects learnt by a segmenter: small made-up cells that touch."""
 
 from dataclasses import fields
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,14 +10,14 @@ from sklearn.base import clone
 import segkit
 from segkit import ConvNetBank, LinearGaussianMixture, MMDSelector, Segmenter
 from segkit.classifier.pixel_classifier import PixelClassifier
-from segkit.errors import InputError
+from segkit.errors import InputError, ModelFileError
 from segkit.evaluation.objects import match, score_objects
-from segkit.features import Channel, MultiscaleBank
+from segkit.features import MultiscaleBank
 from segkit.images import UNLABELLED
-from segkit.images.sampling import PixelSample, block_folds
+from segkit.images.sampling import block_folds
 from segkit.objects.choose import SplitScores
 from segkit.objects.split import Splitter
-from segkit.segmentation.model_file import read_model
+from segkit.segmentation.model_file import read_model, write_model
 from segkit.segmentation.objects import Lesson, ObjectModel, check_instances, learn_from_regions
 
 SHAPE = (64, 80)
@@ -211,6 +210,23 @@ def test_a_model_without_rim_is_stored_too(unaware, data, tmp_path):
     assert header["objects"]["rim"] is None
     assert not any(name.startswith("rim.") for name in arrays)
     assert_same_objects(unaware, segkit.load(tmp_path / "m.segkit"), data[0][3:])
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("rim.scaler.scale", np.zeros_like),
+        ("rim.platt.slope", None),
+        ("rim.svm.coef", lambda array: array[:2]),
+    ],
+)
+def test_a_rim_that_does_not_fit_is_refused(fitted, tmp_path, name, change):
+    fitted.save(tmp_path / "m.segkit")
+    header, arrays = read_model(tmp_path / "m.segkit")
+    arrays[name] = change(arrays[name]) if change else np.ones(1)
+    write_model(tmp_path / "m.segkit", header, arrays)
+    with pytest.raises(ModelFileError, match=f"do not fit the rest: {name}; copy"):
+        segkit.load(tmp_path / "m.segkit")
 
 
 def test_weights_that_only_the_rim_needs_are_stored(fitted, data, tmp_path):
@@ -430,21 +446,6 @@ def test_the_usual_penalty_falls_with_the_root_of_the_number_of_images(n_images,
     assert lesson([np.zeros((2, 3), np.uint8)] * n_images)._usual_penalty == pytest.approx(penalty)
 
 
-def test_classes_are_counted_over_all_masks_without_what_is_unlabelled():
-    masks = [np.array([[0, 1]], np.uint8), np.array([[UNLABELLED, 2]], np.uint8)]
-    assert lesson(masks)._n_classes == 3
-    assert lesson(masks[:1])._n_classes == 2
-    assert lesson(masks)._shapes == [(1, 2), (1, 2)]
-
-
-def test_classes_of_drawn_pixels_are_those_of_their_places():
-    masks = [np.arange(6, dtype=np.uint8).reshape(2, 3), 10 + np.arange(6, dtype=np.uint8).reshape(2, 3)]
-    image, row, col = np.array([[0, 0, 1, 1, 1], [0, 1, 1, 0, 1], [2, 0, 1, 2, 2]])
-    found = lesson(masks)._classes_of(PixelSample(image, row, col, 0 * image, np.ones(5)))
-    assert found.dtype == np.intp
-    assert found.tolist() == [2, 3, 14, 12, 15]
-
-
 def test_blocks_of_a_single_image_are_joined():
     """Of each fold the decisions of its own blocks are taken; images are taken as they are."""
     mask = np.zeros((24, 30), np.uint8)
@@ -483,14 +484,3 @@ def test_one_image_with_an_object_is_enough():
         False,
         True,
     ]
-
-
-def test_a_rim_is_stored_by_the_names_of_its_channels():
-    rim = SimpleNamespace(
-        channels_=np.array([2, 0]), to_state=lambda: ({"kind": "linear"}, {"a": np.ones(2), "b": np.zeros(1)})
-    )
-    channels = [Channel(name, "") for name in "xyz"]
-    header, arrays = ObjectModel(NONE, "instances", rim).to_state(channels)
-    assert header["rim"] == {"kernels": {"kind": "linear"}, "channels": ["z", "x"]}
-    assert header["scores"] is None
-    assert sorted(arrays) == ["rim.a", "rim.b"]

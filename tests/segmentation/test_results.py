@@ -13,7 +13,7 @@ from segkit.images.axes import Layout
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.outcome import WRITTEN, ImageRow
 from segkit.segmentation.plan import Job
-from segkit.segmentation.results import _planes, _stack, make_results, read_measured
+from segkit.segmentation.results import make_results, read_measured
 
 SHAPE = (20, 30)
 
@@ -102,19 +102,6 @@ def test_an_image_that_was_replaced_is_refused(tmp_path, rng, change):
     replaced = ": was replaced by another image meanwhile: --resume takes it"
     assert str(caught.value) == f"{tmp_path / 'a.png'}{told.get(change, replaced)}"
     assert not (tmp_path / "new").exists()
-
-
-def test_one_page_is_no_stack():
-    page = np.zeros((2, 3))
-    assert _stack([page]) is page
-    assert _stack([page, page]).shape == (2, 2, 3)
-
-
-def test_planes_are_those_of_the_second_of_two_classes_or_of_all():
-    two, three = np.arange(12.0).reshape(2, 3, 2), np.arange(18.0).reshape(2, 3, 3)
-    np.testing.assert_array_equal(_planes(two), two[:, :, 1])
-    assert _planes(three).shape == (3, 2, 3)
-    np.testing.assert_array_equal(_planes(three)[2], three[:, :, 2])
 
 
 @pytest.mark.parametrize("size", [None, [0.5, 2.0]])

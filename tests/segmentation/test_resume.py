@@ -85,11 +85,8 @@ def test_what_is_done_is_not_done_again(run, out, made, contents):
     ("place", "harm"),
     [
         ("a/one.png", "cut"),
-        ("stack.tif", "gone"),
         ("overlay/stack-002.png", "gone"),
         ("objects/none.tif", "cut"),
-        ("geojson/a/one.geojson", "cut"),
-        ("rois/a/one.zip", "cut"),
         ("probability/stack.tif", "gone"),
     ],
 )
@@ -352,9 +349,9 @@ def test_a_table_that_somebody_changed_is_not_replaced(run, out, name):
     assert (out / name).read_text(encoding="utf-8") != "my notes"
 
 
-@pytest.mark.parametrize("content", [b"II*\0 a picture of another format", b"{}", b"\xff\xd8\xff"])
-def test_a_mask_of_another_format_is_no_damaged_one(run, out, content):
+def test_a_mask_of_another_format_is_no_damaged_one(run, out):
     """Somebody saved a TIFF under the name of the PNG: it is theirs."""
+    content = b"II*\0 a picture of another format"
     (out / "none.png").write_bytes(content)
     assert [row.image for row in run(resume=True).skipped] == ["none.tif"]
     assert (out / "none.png").read_bytes() == content
@@ -403,21 +400,16 @@ def test_zeros_after_a_loss_of_power_are_damage(run, out, contents):
     assert contents(out) == before
 
 
-def test_an_image_that_fails_now_says_what_became_of_its_mask(run, out, cell_images):
+@pytest.mark.parametrize(
+    ("options", "of_others"),
+    [({}, ""), ({"pixel_size": PixelSize(2, 1)}, ", of another model or other options")],
+)
+def test_an_image_that_fails_now_says_what_became_of_its_mask(run, out, cell_images, options, of_others):
     before = (out / "none.png").read_bytes()
     (cell_images / "none.tif").write_bytes(b"no picture")
-    outcome = run(resume=True)
-    [failed] = outcome.failed
-    assert failed.reason.endswith("; its mask of an earlier run, none.png, is left as it was")
+    [failed] = run(resume=True, **options).failed
+    assert failed.reason.endswith(f"; its mask of an earlier run{of_others}, none.png, is left as it was")
     assert (out / "none.png").read_bytes() == before
-
-
-def test_a_mask_of_another_model_that_is_left_is_called_so(run, out, cell_images):
-    (cell_images / "none.tif").write_bytes(b"no picture")
-    [failed] = run(resume=True, pixel_size=PixelSize(2, 1)).failed
-    assert failed.reason.endswith(
-        "; its mask of an earlier run, of another model or other options, none.png, is left as it was"
-    )
 
 
 def test_a_run_over_one_image_keeps_the_rows_of_the_others(

@@ -28,14 +28,14 @@ from segkit.classifier.platt import PlattScaling
 from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
 from segkit.evaluation.metrics import score_masks
 from segkit.features import ElongatedBank, Module, MultiscaleBank, OrbitAveraged, PositionBank
-from segkit.images.sampling import PixelSample, draw_pixels
+from segkit.images.sampling import draw_pixels
 from segkit.invariance import FourierEmbedding, Rotation
 from segkit.kernels import Gaussian, Polynomial
 from segkit.segmentation.explain import find_faults
 from segkit.segmentation.held_out import Choice, HeldOut
 from segkit.segmentation.model_file import read_model, write_model
 from segkit.segmentation.regions import merge_small_regions
-from segkit.segmentation.segmenter import _squeezed, _try
+from segkit.segmentation.segmenter import _try
 from segkit.segmentation.summary import HeldOutScores
 from segkit.segmentation.threshold import image_threshold
 
@@ -97,6 +97,41 @@ def stored(fitted, tmp_path_factory):
     return read_model(path)
 
 
+@pytest.fixture
+def refusal(stored, tmp_path):
+    """Load the stored model with other header entries or arrays (None: without it); gives the line that refuses it."""
+
+    def load(header=(), arrays=()):
+        known, given = stored
+        changed = {name: array for name, array in (given | dict(arrays)).items() if array is not None}
+        write_model(tmp_path / "bad.segkit", known | dict(header), changed)
+        with pytest.raises(ModelFileError) as caught:
+            segkit.load(tmp_path / "bad.segkit")
+        told = str(caught.value)
+        assert told.startswith(f"{tmp_path / 'bad.segkit'}: ")
+        assert "\n" not in told
+        return told
+
+    return load
+
+
+def reloaded(segmenter, folder, image, **options):
+    """Store and load a segmenter: the decisions stay, and the file if stored again."""
+    segmenter.save(folder / "m.segkit", **options)
+    loaded = segkit.load(folder / "m.segkit")
+    np.testing.assert_array_equal(loaded.decision_function(image), segmenter.decision_function(image))
+    loaded.save(folder / "again.segkit", **options)
+    assert (folder / "again.segkit").read_bytes() == (folder / "m.segkit").read_bytes()
+    return loaded
+
+
+def decisions_of_pixels(segmenter, image):
+    """Decide of each pixel from its features alone."""
+    rows, cols = np.indices(image.shape[:2]).reshape(2, -1)
+    features = segmenter.classifier_.kernels_.transform(segmenter.pixel_features(image, rows, cols))
+    return segmenter.classifier_.svm_.decision_function(features)
+
+
 @pytest.fixture(scope="module")
 def linear_fitted(data):
     images, masks = data
@@ -112,19 +147,16 @@ def test_the_recipe_of_the_paper_learns_to_segment(data):
     images, masks = data
     segmenter = paper().fit(images[:2], masks[:2])
     assert segmenter.score(images[2:], masks[2:]) > 0.85
-    rows, cols = np.indices(images[3].shape).reshape(2, -1)
-    X = segmenter.pixel_features(images[3], rows, cols)
-    expected = segmenter.classifier_.svm_.decision_function(segmenter.classifier_.kernels_.transform(X))
+    expected = decisions_of_pixels(segmenter, images[3])
     np.testing.assert_allclose(segmenter.decision_function(images[3]).ravel(), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("n_channels", [3, 5])
-def test_rgb_and_many_channels(n_channels):
-    (image, mask), (other, truth) = picture(0, n_channels), picture(1, n_channels)
+def test_images_of_many_channels():
+    (image, mask), (other, truth) = picture(0, 5), picture(1, 5)
     assert quick().fit([image], [mask]).score([other], [truth]) > 0.8
 
 
-def test_three_classes_and_their_probabilities():
+def test_three_classes_and_their_probabilities(tmp_path):
     (image, mask), (other, truth) = picture(0, n_classes=3), picture(1, n_classes=3)
     segmenter = quick().fit([image, other], [mask, truth])
     probabilities = segmenter.predict_proba(other)
@@ -137,6 +169,7 @@ def test_three_classes_and_their_probabilities():
     labels = segmenter.predict(third)
     assert (labels != ids).any()
     np.testing.assert_array_equal(labels, merge_small_regions(ids, segmenter.least_areas_))
+    reloaded(segmenter, tmp_path, third)
 
 
 def test_scribbles_are_enough(data):
@@ -152,15 +185,12 @@ def test_scribbles_are_enough(data):
     assert segmenter.score(images[2:], masks[2:]) > 0.8
 
 
-@pytest.mark.parametrize(
-    ("background", "foreground", "unlabelled"), [(0, 255, 255), (False, True, 255), (3, 9, None), (1, 2, 0)]
-)
-def test_predictions_carry_the_values_of_the_masks(data, background, foreground, unlabelled):
+def test_predictions_carry_the_values_of_the_masks(data):
     images, masks = data
-    values = np.array([background, foreground])
-    segmenter = quick(unlabelled=unlabelled).fit(images[:1], [values[masks[0]]])
+    values = np.array([3, 9])
+    segmenter = quick(unlabelled=None).fit(images[:1], [values[masks[0]]])
     prediction = segmenter.predict(images[1])
-    assert set(np.unique(prediction)) == {int(background), int(foreground)}
+    assert set(np.unique(prediction)) == {3, 9}
     assert prediction.dtype == np.uint8
     assert segmenter.score(images[1:2], [values[masks[1]]]) > 0.7
 
@@ -221,22 +251,6 @@ def test_inputs_and_parts_are_left_alone(data):
     assert not hasattr(parts.selector, "scores_")
 
 
-def test_one_image_or_a_list_of_images(fitted, data):
-    images = data[0]
-    many = fitted.predict(images[:2])
-    assert isinstance(many, list)
-    np.testing.assert_array_equal(many[1], fitted.predict(images[1]))
-    np.testing.assert_array_equal(fitted.predict(images[1][:, :, None]), many[1])
-
-
-def test_strips_do_not_show(fitted, data, monkeypatch):
-    """However many pixels are classified at once, decisions are the same."""
-    image = data[0][2]
-    whole = fitted.decision_function(image)
-    monkeypatch.setattr("segkit.segmentation.dense.PIXELS_PER_BLOCK", 37)
-    np.testing.assert_allclose(fitted.decision_function(image), whole, atol=2e-4)
-
-
 def test_summary_tells_what_was_chosen(fitted):
     summary = fitted.summary_
     assert sum(summary.kept_channels.values()) == len(fitted.channels_) == 6
@@ -276,9 +290,7 @@ def test_progress_sees_every_stage(data, monkeypatch, memory, passes):
 def test_models_come_back_from_files_bit_for_bit(tmp_path, data, kernels):
     images, masks = data
     segmenter = quick(kernels=kernels).fit(images[:2], masks[:2])
-    segmenter.save(tmp_path / "m.segkit")
-    loaded = segkit.load(tmp_path / "m.segkit")
-    np.testing.assert_array_equal(loaded.decision_function(images[2]), segmenter.decision_function(images[2]))
+    loaded = reloaded(segmenter, tmp_path, images[2])
     np.testing.assert_array_equal(loaded.predict_proba(images[2]), segmenter.predict_proba(images[2]))
     np.testing.assert_array_equal(loaded.predict(images[2]), segmenter.predict(images[2]))
     assert loaded.channels_ == segmenter.channels_
@@ -297,12 +309,7 @@ def test_embedded_weights_are_all_a_model_needs(tmp_path):
     bank = ConvNetBank(
         "squeezenet1_0", weights="random", layers=["1", "3_squeeze_activation"], pyramid=(1.0, 0.5)
     )
-    segmenter = quick(bank).fit(images, masks)
-    segmenter.save(tmp_path / "m.segkit")
-    loaded = segkit.load(tmp_path / "m.segkit")
-    np.testing.assert_array_equal(loaded.decision_function(images[0]), segmenter.decision_function(images[0]))
-    loaded.save(tmp_path / "again.segkit")
-    assert (tmp_path / "again.segkit").read_bytes() == (tmp_path / "m.segkit").read_bytes()
+    reloaded(quick(bank).fit(images, masks), tmp_path, images[0])
 
 
 def test_weights_left_out_are_looked_for_and_checked(tmp_path):
@@ -334,12 +341,7 @@ def test_weights_left_out_are_looked_for_and_checked(tmp_path):
 def test_orbit_banks_come_back_from_files(tmp_path, data, bank):
     """What a bank has drawn from the training images is stored even if network weights are not."""
     images, masks = data
-    segmenter = quick(bank).fit(images[:1], masks[:1])
-    segmenter.save(tmp_path / "m.segkit", embed_weights=False)
-    loaded = segkit.load(tmp_path / "m.segkit")
-    np.testing.assert_array_equal(loaded.decision_function(images[2]), segmenter.decision_function(images[2]))
-    loaded.save(tmp_path / "again.segkit", embed_weights=False)
-    assert (tmp_path / "again.segkit").read_bytes() == (tmp_path / "m.segkit").read_bytes()
+    reloaded(quick(bank).fit(images[:1], masks[:1]), tmp_path, images[2], embed_weights=False)
     assert not hasattr(bank, "templates_")
 
 
@@ -396,9 +398,7 @@ def linear(bank=BANK, **options):
 
 def test_linear_decisions_of_an_image_are_those_of_its_pixels(linear_fitted, data):
     segmenter, images = linear_fitted, data[0]
-    rows, cols = np.indices(images[3].shape[:2]).reshape(2, -1)
-    X = segmenter.pixel_features(images[3], rows, cols)
-    expected = segmenter.classifier_.svm_.decision_function(segmenter.classifier_.kernels_.transform(X))
+    expected = decisions_of_pixels(segmenter, images[3])
     np.testing.assert_allclose(segmenter.decision_function(images[3]).ravel(), expected, atol=2e-5)
 
 
@@ -413,9 +413,7 @@ def test_gaussians_see_the_channels_with_a_value_at_each_pixel(data):
     fine = {channel.group for channel in MultiscaleBank(sigma_max=2).channels(1)} | {"pixels"}
     assert seen == set(kept) & fine
     assert set(kept) - fine
-    rows, cols = np.indices(images[3].shape[:2]).reshape(2, -1)
-    X = segmenter.pixel_features(images[3], rows, cols)
-    expected = segmenter.classifier_.svm_.decision_function(segmenter.classifier_.kernels_.transform(X))
+    expected = decisions_of_pixels(segmenter, images[3])
     np.testing.assert_allclose(segmenter.decision_function(images[3]).ravel(), expected, atol=1e-4)
 
 
@@ -429,16 +427,6 @@ def test_gaussian_columns_may_be_chosen(data):
     kernels.set_params(gaussian_columns=np.arange(5) < 2)
     with pytest.raises(ConfigError, match="gaussian_columns"):
         segmenter.fit(images[:3], masks[:3])
-
-
-def test_linear_decisions_of_several_classes(data):
-    images, masks = zip(*(picture(seed, n_classes=3) for seed in range(3)), strict=True)
-    segmenter = linear().fit(images[:2], masks[:2])
-    rows, cols = np.indices(images[2].shape[:2]).reshape(2, -1)
-    X = segmenter.pixel_features(images[2], rows, cols)
-    expected = segmenter.classifier_.svm_.decision_function(segmenter.classifier_.kernels_.transform(X))
-    np.testing.assert_allclose(segmenter.decision_function(images[2]).reshape(-1, 3), expected, atol=2e-5)
-    assert 0 < segmenter.held_out_.mean_iou <= 1
 
 
 def test_brightness_of_an_image_does_not_matter(data):
@@ -665,15 +653,6 @@ def test_scales_and_planes_are_fitted_to_what_pixels_stand_for(draws):
     assert np.abs(segmenter.classifier_.svm_.coef_ - alike).max() > 0.1 * size
 
 
-def test_training_iou_is_that_of_the_training_pixels(data):
-    """All pixels learnt from, and no region too small: what the masks give."""
-    images, masks = data
-    segmenter = linear(training_pixels=10**6, smallest_region=0).fit(images, masks)
-    scores = score_masks(masks, segmenter.predict(images), 2)
-    np.testing.assert_allclose(segmenter.summary_.training_iou, scores.class_iou, atol=1e-3)
-    assert segmenter.summary_.training_mean_iou == pytest.approx(scores.mean, abs=1e-3)
-
-
 def test_held_out_score_is_no_training_score():
     """Masks of noise may be learnt by heart, but not predicted on another image."""
     rng = np.random.default_rng(0)
@@ -727,19 +706,8 @@ IMAGE, MASK = picture(0)
     ("images", "masks", "message"),
     [
         ([IMAGE, IMAGE], [MASK], "2 images and 1 mask: give one mask for each image"),
-        ([], [], "0 images and 0 masks"),
-        ([IMAGE], [MASK[:-1]], "image 0 is 44 x 52, its mask 43 x 52"),
         ([IMAGE], [np.zeros_like(MASK)], "masks hold 0, expected at least two classes"),
         ([IMAGE], [np.full_like(MASK, 255)], "no labelled pixel"),
-        ([IMAGE, IMAGE], [MASK, np.full_like(MASK, 255)], "mask 1 has no labelled pixel: annotate some"),
-        (
-            [IMAGE],
-            [MASK.astype(float)],
-            "mask 0 of shape (44, 52) and dtype float64: expected (H, W) of integers",
-        ),
-        ([IMAGE], [MASK[:, :, None]], f"mask 0 of shape (44, 52, 1) and dtype {MASK.dtype}: expected (H, W)"),
-        ([IMAGE], [MASK[0]], f"mask 0 of shape (52,) and dtype {MASK.dtype}: expected (H, W)"),
-        ([np.full_like(IMAGE, 0.5)], [MASK], "image 0 is constant"),
         ([np.where(MASK, np.nan, IMAGE)], [MASK], "holds NaN or infinity"),
         ([(IMAGE * 255).astype(np.uint8)], [MASK], "expected floats in [0, 1]"),
         (
@@ -749,7 +717,6 @@ IMAGE, MASK = picture(0)
         ),
         ([IMAGE - 2], [MASK], "image 0: floats from -"),
         ([IMAGE[:3, :3]], [MASK[:3, :3]], "image 0: 3 x 3 pixels, expected 4 x 4 or more"),
-        ([IMAGE, np.stack([IMAGE] * 3, axis=2)], [MASK, MASK], "image 1 has 3 channels, image 0 has 1"),
     ],
 )
 def test_bad_input_is_one_line(images, masks, message):
@@ -757,11 +724,6 @@ def test_bad_input_is_one_line(images, masks, message):
         quick().fit(images, masks)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_images_of_another_kind_are_refused(fitted):
-    with pytest.raises(InputError, match="image with 3 channels, the model was trained on 1"):
-        fitted.predict(np.stack([IMAGE] * 3, axis=2))
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "predict_objects", "score"])
@@ -820,6 +782,7 @@ def test_held_out_classifiers_keep_lambda(data, monkeypatch):
 
     monkeypatch.setattr(LinearSVM, "path", spy)
     segmenter = quick(lambdas=None).fit(images[:3], masks[:3])
+    assert segmenter.lambda_ is None
     n = segmenter.summary_.n_training_pixels
     assert len(held_out) == 3
     assert sum(other_n for other_n, _ in held_out) == 2 * 300
@@ -840,10 +803,7 @@ def test_numbers_of_numpy_can_be_saved(tmp_path, data):
         ]
     )
     segmenter = quick(bank, random_state=np.int64(1), training_pixels=np.int64(300))
-    segmenter.fit(images[:1], masks[:1]).save(tmp_path / "m.segkit")
-    loaded = segkit.load(tmp_path / "m.segkit")
-    assert loaded.random_state == 1
-    np.testing.assert_array_equal(loaded.decision_function(images[2]), segmenter.decision_function(images[2]))
+    assert reloaded(segmenter.fit(images[:1], masks[:1]), tmp_path, images[2]).random_state == 1
 
 
 def test_a_threshold_that_is_no_number_is_refused(tmp_path, stored):
@@ -857,24 +817,18 @@ def test_a_threshold_that_is_no_number_is_refused(tmp_path, stored):
         segkit.load(tmp_path / "bad.segkit")
 
 
-def test_models_whose_parts_do_not_fit_are_refused(tmp_path, stored):
+def test_models_whose_parts_do_not_fit_are_refused(refusal, stored):
     header, arrays = stored
-    for change in ({"svm.coef": arrays["svm.coef"][:, 1:]}, {"scaler.mean": arrays["scaler.mean"][1:]}):
-        write_model(tmp_path / "bad.segkit", header, arrays | change)
-        with pytest.raises(
-            ModelFileError, match=r"these do not fit the rest: (svm\.coef|scaler\.mean); copy"
-        ):
-            segkit.load(tmp_path / "bad.segkit")
+    for name, short in (("svm.coef", arrays["svm.coef"][:, 1:]), ("scaler.mean", arrays["scaler.mean"][1:])):
+        assert f"these do not fit the rest: {name}; copy" in refusal(arrays={name: short})
     for change in (
         {"threshold": "a"},
         {"least_areas": [[1.0, 1.0]]},
-        {"channels": header["channels"][::-1]},
         {"label_map": 5},
         {"kernels": {}},
     ):
-        write_model(tmp_path / "bad.segkit", header | change, arrays)
-        with pytest.raises(ModelFileError):
-            segkit.load(tmp_path / "bad.segkit")
+        refusal(change)
+    assert "these do not fit the rest: channels; copy" in refusal({"channels": header["channels"][::-1]})
 
 
 @pytest.mark.parametrize(
@@ -901,19 +855,10 @@ def test_models_whose_parts_do_not_fit_are_refused(tmp_path, stored):
         ({"kernels.linear.scores": lambda array: array[1:]}, "LinearMixture do not fit each other"),
     ],
 )
-def test_arrays_that_no_training_gives_are_refused(tmp_path, stored, change, message):
-    header, arrays = stored
-    for name, function in change.items():
-        if function is None:
-            arrays = {other: array for other, array in arrays.items() if other != name}
-        else:
-            arrays = arrays | {
-                name: function(arrays.get(name, np.ones(3)) if function is not np.zeros else 3)
-            }
-    write_model(tmp_path / "bad.segkit", header, arrays)
-    with pytest.raises(ModelFileError, match=message) as caught:
-        segkit.load(tmp_path / "bad.segkit")
-    assert str(caught.value).startswith(f"{tmp_path / 'bad.segkit'}: ")
+def test_arrays_that_no_training_gives_are_refused(refusal, stored, change, message):
+    [(name, function)] = change.items()
+    array = function and function(3 if function is np.zeros else stored[1][name])
+    assert message in refusal(arrays={name: array})
 
 
 @pytest.mark.parametrize(
@@ -921,7 +866,6 @@ def test_arrays_that_no_training_gives_are_refused(tmp_path, stored, change, mes
     [
         {"kind": "modules", "modules": [{"n_scales": 16, "n_angles": 64}] * 9},
         {"kind": "modules", "modules": [{"n_scales": 10**9}]},
-        {"kind": "scattering", "J": 3, "L": 10**9},
         {"kind": "scattering", "J": 3, "L": 1000},
         {"kind": "orbit", "n_angles": 10**9},
         {"kind": "orbit", "n_templates": 10**9},
@@ -937,24 +881,16 @@ def test_arrays_that_no_training_gives_are_refused(tmp_path, stored, change, mes
         {"kind": "multiscale", "another": 1},
     ],
 )
-def test_banks_of_absurd_size_are_refused_before_they_are_made(tmp_path, stored, bank):
-    header, arrays = stored
-    write_model(tmp_path / "bad.segkit", header | {"bank": bank}, arrays)
-    with pytest.raises(ModelFileError) as caught:
-        segkit.load(tmp_path / "bad.segkit")
-    assert str(caught.value).startswith(f"{tmp_path / 'bad.segkit'}: ")
-    assert "\n" not in str(caught.value)
+def test_banks_of_absurd_size_are_refused_before_they_are_made(refusal, bank):
+    refusal({"bank": bank})
 
 
-def test_a_model_file_starts_no_download_from_anywhere(tmp_path, stored, monkeypatch):
+def test_a_model_file_starts_no_download_from_anywhere(refusal, monkeypatch):
     """Weights that are not in the file may come from torchvision's server only, not from an address in the file."""
-    header, arrays = stored
     monkeypatch.setattr("torch.hub.load_state_dict_from_url", lambda *_, **__: pytest.fail("a download"))
     bank = {"kind": "convnet", "network": "vgg16", "weights": "https://example.org/vgg-00000000.pth"}
     for described in (bank, {"kind": "stacked", "banks": [{"kind": "position"}, bank]}):
-        write_model(tmp_path / "bad.segkit", header | {"bank": described}, arrays)
-        with pytest.raises(ModelFileError, match="a model file starts no download; download them into"):
-            segkit.load(tmp_path / "bad.segkit")
+        assert "a model file starts no download; download them into" in refusal({"bank": described})
 
 
 def test_the_digest_of_a_training_set_is_known_before_the_training(data):
@@ -1027,10 +963,7 @@ def test_the_summary_cannot_be_changed(fitted):
     ("given", "words"),
     [
         (None, "images given as NoneType: give an array (H, W), or a list of arrays"),
-        (3, "images given as int: give an array"),
-        ("a.png", "images given as str: give an array"),
         (Path("a.png"), "images given as .*Path: give an array"),
-        ({"a": np.zeros((5, 5))}, "images given as dict: give an array"),
         ([None], "image of shape "),
         (np.array(None), "image of shape |images given as ndarray"),
         ([[[0.1, 0.2], [0.3]]], "image: rows of different lengths, expected an array"),
@@ -1061,13 +994,6 @@ def test_what_is_no_mask_is_refused_in_words(cell_segmenter):
         clone(cell_segmenter).fit([image], [[[0, 1], [1]]])
     with pytest.raises(InputError, match="instances given as int: give an array"):
         clone(cell_segmenter).fit([image], [image > 0.5], instances=3)
-
-
-def test_decisions_of_two_classes_have_no_plane():
-    decisions = np.arange(24.0).reshape(4, 6, 1)
-    np.testing.assert_array_equal(_squeezed(decisions), decisions[:, :, 0])
-    several = decisions.reshape(4, 1, 6)
-    assert _squeezed(several) is several
 
 
 def spread(function, items):
@@ -1179,39 +1105,6 @@ def test_a_model_that_says_one_class_of_all_pixels_is_told_of(counts, said, recw
     ] * (said is not None)
 
 
-def test_training_pixels_are_counted_by_image():
-    segmenter = half_fitted()
-    segmenter.classifier_ = SimpleNamespace(decision_function=lambda X: X)
-    sample = PixelSample(
-        np.array([0, 0, 0, 1, 1]), *[np.arange(5)] * 2, np.array([0, 1, 1, 0, 0]), np.array([1.0, 2, 3, 4, 5])
-    )
-    counts = segmenter._training_counts(np.array([[0.1], [0.5], [0.6], [0.9], [-3.0]]), sample)
-    np.testing.assert_array_equal(counts, [[[1, 0], [2, 3]], [[5, 4], [0, 0]]])
-
-
-def test_labels_and_probabilities_of_two_classes_and_of_three():
-    two, three = half_fitted(), half_fitted(3)
-    decisions = np.array([[0.4, 0.6], [0.5, -2]], dtype=np.float32)
-    assert two._labels(decisions).tolist() == [[0, 1], [0, 0]]
-    two.platt_ = three.platt_ = SimpleNamespace(predict_proba=lambda flat: np.stack([flat, 2 * flat], axis=1))
-    found = two._probabilities(decisions)
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, np.stack([decisions, 2 * decisions], axis=2))
-    several = np.arange(12.0).reshape(2, 2, 3)
-    assert three._labels(several).tolist() == [[2, 2], [2, 2]]
-    three.platt_ = SimpleNamespace(predict_proba=lambda flat: flat / 2)
-    np.testing.assert_array_equal(three._probabilities(several), several / 2)
-
-
-def test_small_regions_are_merged_only_where_some_are_too_small():
-    segmenter = half_fitted()
-    decisions = np.zeros((40, 40), dtype=np.float32)
-    decisions[5:7, 5:7] = 1
-    assert segmenter._labels(decisions).sum() == 4
-    segmenter.least_areas_[1] = 5
-    assert segmenter._labels(decisions).sum() == 0
-
-
 def chosen_candidate(choice, mean_iou=0.5, label="a"):
     bank = SimpleNamespace(label=label, channels=lambda n: tuple("wxyz"))
     classifier = SimpleNamespace(channels_=np.array([1, 3]))
@@ -1235,15 +1128,6 @@ def test_what_was_chosen_is_taken(probability):
         {"bank": "a", "mean_iou": 0.5, "chosen": False},
         {"bank": "b", "mean_iou": 0.75, "chosen": True},
     ]
-
-
-def test_of_a_single_bank_or_region_nothing_is_compared():
-    segmenter = half_fitted(lambdas=None)
-    segmenter.best_index_ = 0
-    for candidates in ([chosen_candidate(choice_of())], [chosen_candidate(choice_of(1))] * 2):
-        segmenter._take(candidates, n_images=2)
-        assert segmenter.held_out_.by_bank is None
-        assert segmenter.lambda_ is None
 
 
 @pytest.mark.parametrize(("n_images", "penalty"), [(1, 1e-3), (100, 1e-4)])

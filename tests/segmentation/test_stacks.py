@@ -100,16 +100,6 @@ def _pages(array, axes, expected):
     return (array.transpose(order).reshape(-1, HEIGHT, WIDTH, 2) / np.float32(255)).astype(np.float32)
 
 
-def test_an_ome_mask_is_valid_xml(tmp_path, two_channels, rng):
-    (tmp_path / "new").mkdir()
-    array, _ = cells("ZCYX", rng)
-    tifffile.imwrite(tmp_path / "new" / "a.ome.tif", array, ome=True, metadata={"axes": "ZCYX"})
-    predict_folder(two_channels, tmp_path / "new", tmp_path / "out")
-    text = tifffile.tiffcomment(tmp_path / "out" / "a.ome.tif")
-    assert 'SizeZ="3"' in text
-    assert 'SizeC="1"' in text
-
-
 def test_the_maps_of_three_classes_have_a_class_axis(tmp_path, rng):
     write_pairs(
         tmp_path, "ZYX", rng, mask_of=lambda number, mask: mask + 2 * (np.indices(mask.shape)[0] > 19)
