@@ -211,28 +211,18 @@ def test_an_image_that_vanishes_or_is_replaced_meanwhile_fails(bright, images, t
     assert z["reason"] == f"{images / 'z.png'}: was replaced by another image meanwhile: --resume takes it"
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (MemoryError(), "out of memory: use smaller images"),
-        (ZeroDivisionError("by zero"), "cannot be segmented (by zero): leave it out"),
-        (IndexError(), "cannot be segmented (IndexError): leave it out"),
-    ],
-)
-def test_whatever_an_image_raises_the_others_are_segmented(
-    segmenter, images, tmp_path, monkeypatch, error, reason
-):
+def test_whatever_an_image_raises_the_others_are_segmented(segmenter, images, tmp_path, monkeypatch):
     def fail(self, pages, **options):
         if len(pages) > 1:
-            raise error
+            raise ZeroDivisionError("by zero")
         return predict(self, pages, **options)
 
     predict = Segmenter.predict
     monkeypatch.setattr(Segmenter, "predict", fail)
     with pytest.warns(UserWarning, match="1 written, 0 skipped, 1 failed"):
         predict_folder(segmenter, images, tmp_path / "out")
-    assert table(tmp_path / "out" / "summary.csv")[1]["reason"].startswith(
-        f"{images / 'stack.tif'}: {reason}"
+    assert table(tmp_path / "out" / "summary.csv")[1]["reason"] == (
+        f"{images / 'stack.tif'}: cannot be segmented (by zero): leave it out"
     )
 
 
