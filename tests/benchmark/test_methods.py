@@ -76,15 +76,10 @@ def test_a_file_of_methods_with_a_number_for_a_name(tmp_path):
 
 
 def test_filters_of_convpaint():
-    for name, layers in [
-        ("convpaint", ("conv1_1",)),
-        ("convpaint-m", ("conv1_1", "conv1_2", "conv2_1")),
-    ]:
+    for name, layers in (("convpaint", ["conv1_1"]), ("convpaint-m", ["conv1_1", "conv1_2", "conv2_1"])):
         bank = load_methods([name])[0].build(0).bank.set_params(weights="random")
-        scales = ("", "@0.5", "@0.25")
-        assert {channel.group for channel in bank.channels()} == {
-            layer + scale for layer in layers for scale in scales
-        }
+        expected = {layer + scale for layer in layers for scale in ("", "@0.5", "@0.25")}
+        assert {channel.group for channel in bank.channels()} == expected
 
 
 def test_classifier_of_convpaint():
@@ -96,11 +91,8 @@ def test_classifier_of_convpaint():
     ):
         forest = load_methods([name])[0].build(0)
         assert (forest.classifier, forest.n_estimators, forest.max_depth) == ("catboost", 50, 5)
-        assert (forest.interpolation, forest.normalization, forest.threshold) == (
-            "nearest",
-            normalization,
-            threshold,
-        )
+        found = (forest.interpolation, forest.normalization, forest.threshold)
+        assert found == ("nearest", normalization, threshold)
 
 
 def test_the_centred_forest_differs_by_centring_and_threshold_alone():
@@ -129,51 +121,46 @@ def test_bad_methods():
     for names, overrides, message in (
         (["nnunet"], [], "method nnunet: choose among segkit-vgg"),
         ([], [], "no method chosen"),
-        (["unet"], ["unet.filters=8"], "method unet: unknown key filters: the nearest is n_filters"),
-        (["unet"], ["unet.n_filters=-1"], "method unet: n_filters=-1: input should be greater than 0"),
-        (["unet"], ["unet.depth=1000"], "method unet: depth=1000: input should be less than or equal to 8"),
-        (["unet"], ["unet.kind=resnet"], "method unet: kind 'resnet' is none of segkit, forest, fcn, unet"),
-        (
-            ["segkit-vgg"],
-            ["segkit-vgg.svm.class_weigth=1"],
-            "method segkit-vgg: unknown key svm.class_weigth: the nearest is svm.class_weight",
-        ),
         (["a/b"], ["a/b.kind=forest"], "use letters, digits"),
         (["unet"], ["unte.depth=3"], "--set unte.depth=3: there is no method unte: the nearest is unet"),
         (["fcn", "unet"], ["forest.bank=3"], "--set forest.bank=3: forest is not among --methods fcn,unet"),
-        (
-            ["segkit-vgg"],
-            ["segkit-vgg.seed=3"],
-            "method segkit-vgg: seed is the same for all methods: give it by --seeds",
-        ),
-        (
-            ["segkit-vgg"],
-            ["segkit-vgg.data.unlabelled=3"],
-            "method segkit-vgg: data is the same for all methods: give it beside the methods",
-        ),
         (
             ["fcn"],
             ["fcn.backbone=resnet50", "fcn.n_hidden=512", "fcn.output_stride=16"],
             "method fcn: output_stride=16, n_hidden=512 do nothing under backbone=resnet50: leave them out, or set "
             "backbone to vgg16, vgg19 or squeezenet1_0",
         ),
-        (
-            ["fcn-scratch"],
-            ["fcn-scratch.preprocessing=caffe"],
-            "method fcn-scratch: preprocessing='caffe' does nothing under weights=null: leave it out, or set "
-            "weights=imagenet",
-        ),
-        (
-            ["smp"],
-            ["smp.depth=3"],
-            "method smp: depth=3 does nothing under encoder=mobilenet_v2: leave it out, or set encoder=null",
-        ),
-        (["unet"], ["unet.learning_rate=[]"], "method unet: learning_rate"),
         (["mine"], ["mine=3"], "method mine is 3: give a mapping"),
     ):
         with pytest.raises(ConfigError) as caught:
             load_methods(names, None, overrides)
         assert message in str(caught.value)
+
+
+def test_bad_options_of_a_method():
+    for name, option, message in (
+        ("unet", "filters=8", "unknown key filters: the nearest is n_filters"),
+        ("unet", "n_filters=-1", "n_filters=-1: input should be greater than 0"),
+        ("unet", "depth=1000", "depth=1000: input should be less than or equal to 8"),
+        ("unet", "kind=resnet", "kind 'resnet' is none of segkit, forest, fcn, unet"),
+        ("unet", "learning_rate=[]", "learning_rate"),
+        ("segkit-vgg", "svm.class_weigth=1", "unknown key svm.class_weigth: the nearest is svm.class_weight"),
+        ("segkit-vgg", "seed=3", "seed is the same for all methods: give it by --seeds"),
+        ("segkit-vgg", "data.unlabelled=3", "data is the same for all methods: give it beside the methods"),
+        (
+            "fcn-scratch",
+            "preprocessing=caffe",
+            "preprocessing='caffe' does nothing under weights=null: leave it out, or set weights=imagenet",
+        ),
+        (
+            "smp",
+            "depth=3",
+            "depth=3 does nothing under encoder=mobilenet_v2: leave it out, or set encoder=null",
+        ),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load_methods([name], None, [f"{name}.{option}"])
+        assert f"method {name}: {message}" in str(caught.value)
 
 
 def test_the_recipe_without_networks_is_that_of_train():

@@ -15,52 +15,14 @@ from segkit.images import load_pairs, write_image, write_mask
 
 COMMANDS = ["train", "predict", "annotate", "measure", "evaluate", "benchmark", "inspect", "demo"]
 OPTIONS = [
-    *(
-        "-o",
-        "--output",
-        "--overwrite",
-        "-q",
-        "--quiet",
-        "--config",
-        "--set",
-        "--seed",
-        "--only-annotated",
-        "--explain",
-    ),
-    *(
-        "--probability",
-        "--overlay",
-        "--objects",
-        "--pixel-size",
-        "--images",
-        "--json",
-        "--title",
-        "--",
-    ),
-    *(
-        "--methods",
-        "--train-sizes",
-        "--seeds",
-        "--groups",
-        "--test",
-        "--resume",
-        "--classes",
-        "--masks",
-    ),
-    *("--model", "--port", "--no-browser", "--version", "--help", "-h", "--labels", "-x"),
-]
+    "-o", "--output", "--overwrite", "-q", "--quiet", "--config", "--set", "--seed", "--only-annotated", "--explain",
+    "--probability", "--overlay", "--objects", "--pixel-size", "--images", "--json", "--title", "--", "--methods",
+    "--train-sizes", "--seeds", "--groups", "--test", "--resume", "--classes", "--masks", "--model", "--port",
+    "--no-browser", "--version", "--help", "-h", "--labels", "-x",
+]  # fmt: skip
 PLACES = [
-    "images",
-    "masks",
-    "m.segkit",
-    "images/a.png",
-    "masks/a.png",
-    "notes.txt",
-    "empty",
-    "gone",
-    "bad.yaml",
-    "out",
-]
+    "images", "masks", "m.segkit", "images/a.png", "masks/a.png", "notes.txt", "empty", "gone", "bad.yaml", "out",
+]  # fmt: skip
 VALUES = [
     *("0", "1", "-1", "1,2", "1e9", "nan", "9" * 30, "data.unlabelled=300", "data.masks=instances", "seed=x", "a=b=c"),
     *("data.labels={0: a, 1: b}", "bank.L=1000", "bank=[", "data={", "=", "svm.C.x=1", "training.pixels=10000000000000"),

@@ -1,26 +1,16 @@
-"""Pictures of cells: seeded, numbered nuclei in one piece each, some of them touching, and no darkness alone finds them."""
+"""Pictures of cells: numbered nuclei in one piece each, some of them touching, and no darkness alone finds them."""
 
 import numpy as np
 import pytest
 from scipy import ndimage
 
 from segkit.cli.cells import make_cell_set
-from segkit.errors import InputError
 from segkit.evaluation import score_objects
 
 
 @pytest.fixture(scope="module")
 def cell_set():
     return make_cell_set(4, shape=(96, 128), random_state=1)
-
-
-def test_shapes_and_ranges(cell_set):
-    images, instances = cell_set
-    assert len(images) == len(instances) == 4
-    for image, labels in zip(images, instances, strict=True):
-        assert (image.shape, image.dtype) == ((96, 128, 3), np.float32)
-        assert (labels.shape, labels.dtype) == ((96, 128), np.int32)
-        assert 0 <= image.min() < image.max() <= 1
 
 
 def test_every_number_is_one_nucleus_in_one_piece(cell_set):
@@ -44,14 +34,6 @@ def test_nuclei_differ_in_size(cell_set):
     assert np.quantile(areas, 0.9) > 2 * np.quantile(areas, 0.1)
 
 
-def test_pictures_depend_on_seed_and_index_only(cell_set):
-    first = make_cell_set(2, shape=(96, 128), random_state=1)
-    for drawn, reference in zip(first, cell_set, strict=True):
-        np.testing.assert_array_equal(np.stack(drawn), np.stack(reference[:2]))
-    (other,), _ = make_cell_set(1, shape=(96, 128), random_state=2)
-    assert np.abs(other - first[0][0]).mean() > 0.01
-
-
 def test_a_threshold_finds_many_nuclei_but_not_all(cell_set):
     """Nuclei are darker in red than tissue; the best threshold joins those that touch."""
     red = [ndimage.gaussian_filter(image[:, :, 0], 1) for image in cell_set[0]]
@@ -62,11 +44,3 @@ def test_a_threshold_finds_many_nuclei_but_not_all(cell_set):
 
     best = max(map(ap, np.quantile(red, np.linspace(0.1, 0.6, 11))))
     assert 0.15 < best < 0.7
-
-
-def test_too_small_requests():
-    with pytest.raises(InputError) as error:
-        make_cell_set(0)
-    assert str(error.value) == "0 pictures of 192 x 256 pixels, expected at least 1 of 64 x 64: ask for more"
-    with pytest.raises(InputError, match="1 picture of 63 x 64 pixels"):
-        make_cell_set(1, shape=(63, 64))

@@ -4,30 +4,20 @@ import csv
 import errno
 import os
 import shutil
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
 
 from segkit._files import alone_in
-from segkit.cli.commands import main
 from segkit.images import write_mask
 
 FILES = {"index.html", "scores.csv", "summary.csv"}
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    """Run ``segkit evaluate`` and give the exit status, the output and the errors."""
-
-    def evaluate(*arguments):
-        monkeypatch.setattr(sys, "argv", ["segkit", "evaluate", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        told = capsys.readouterr()
-        return end.value.code, told.out, told.err
-
-    return evaluate
+def run(segkit):
+    return partial(segkit, "evaluate")
 
 
 @pytest.fixture
@@ -64,13 +54,8 @@ def test_bad_masks_do_not_stop_the_others(run, folders, tmp_path):
     assert err.count("\n") == 1
     assert err.startswith("segkit: 3 true masks not scored: ")
     summary = summary_of(output)
-    assert {name: status for name, (status, _) in summary.items()} == {
-        "a": "failed",
-        "b": "failed",
-        "c": "failed",
-        "d": "written",
-        "e": "skipped",
-    }
+    told = {name: status for name, (status, _) in summary.items()}
+    assert told == dict.fromkeys("abc", "failed") | {"d": "written", "e": "skipped"}
     assert summary["a"][1] == "no prediction"
     assert "b.png" in summary["b"][1]
     assert summary["c"][1] == "sizes differ: true mask 20 x 24, prediction 5 x 6"

@@ -16,9 +16,8 @@ def model(tmp_path_factory):
     mask[20:40, 20:50] = 1
     image = np.clip(0.3 + 0.3 * mask + 0.05 * rng.standard_normal(mask.shape), 0, 1)
     path = tmp_path_factory.mktemp("model") / "m.segkit"
-    Segmenter(MultiscaleBank(sigma_max=2), training_pixels=400, selection_pixels=200).fit(
-        [image], [mask]
-    ).save(path)
+    segmenter = Segmenter(MultiscaleBank(sigma_max=2), training_pixels=400, selection_pixels=200)
+    segmenter.fit([image], [mask]).save(path)
     return path
 
 
@@ -59,7 +58,6 @@ def test_what_is_large_follows_from_header_and_memory(model, segkit, tmp_path, m
     status, out, _ = segkit("predict", model, path, "-o", tmp_path / "out")
     assert status == 0
     assert "labels in" in out
-    monkeypatch.undo()
 
 
 def test_a_dry_run_writes_nothing(model, segkit, tmp_path):

@@ -3,12 +3,13 @@
 import csv
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
-import segkit
+from segkit import ModuleBank
 from segkit.cli.object_demo import run_object_demo
 from segkit.images import read_instances
 
@@ -22,7 +23,7 @@ def demo(tmp_path_factory):
         patch.setattr("segkit.cli.object_demo.SHAPE", (80, 80))
         patch.setattr(
             "segkit.segmentation.segmenter.default_bank",
-            lambda: segkit.ModuleBank(({"n_scales": 2, "n_angles": 3},)),
+            lambda: ModuleBank(({"n_scales": 2, "n_angles": 3},)),
         )
         return folder, run_object_demo(folder, seed=3)
 
@@ -79,23 +80,14 @@ def test_it_says_in_three_lines_how_well_it_counts(demo):
     assert result.scores.values["ap_50"] > 0.3
 
 
-def test_the_command_gives_it_a_folder_of_its_own(tmp_path, monkeypatch, capsys):
-    from segkit.cli import commands
-
+def test_the_command_gives_it_a_folder_of_its_own(tmp_path, monkeypatch, segkit):
     asked = []
 
-    class Result:
-        def describe(self):
-            return "three lines"
+    def stand_in(output, **_):
+        asked.append(output.name)
+        return SimpleNamespace(describe=lambda: "three lines")
 
-    monkeypatch.setattr(
-        "segkit.cli.object_demo.run_object_demo", lambda output, **options: asked.append(output) or Result()
-    )
+    monkeypatch.setattr("segkit.cli.object_demo.run_object_demo", stand_in)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["segkit", "demo", "--objects"])
-    monkeypatch.setattr("warnings.showwarning", None)
-    with pytest.raises(SystemExit) as stopped:
-        commands.main()
-    assert stopped.value.code == 0
-    assert capsys.readouterr().out == "three lines\n"
-    assert [path.name for path in asked] == ["segkit-demo-objects"]
+    assert segkit("demo", "--objects") == (0, "three lines\n", "")
+    assert asked == ["segkit-demo-objects"]

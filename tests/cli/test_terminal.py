@@ -61,18 +61,14 @@ def test_runs_that_fail_alike_are_told_once():
     ]
 
 
+SCORES = {
+    "mean_iou": 0.5, "interval": [0.4, 0.6], "object_iou": None, "object_iou_interval": None, "object_dice": None,
+    "object_dice_interval": None, "n_images": 3, "classes": [], "notes": [],
+}  # fmt: skip
+
+
 def test_one_file_gives_no_interval():
-    scores = {
-        "mean_iou": 0.5,
-        "interval": [0.4, 0.6],
-        "object_iou": 0.3,
-        "object_iou_interval": [0.2, 0.4],
-        "object_dice": None,
-        "object_dice_interval": None,
-        "n_images": 3,
-        "classes": [],
-        "notes": [],
-    }
+    scores = SCORES | {"object_iou": 0.3, "object_iou_interval": [0.2, 0.4]}
     assert describe_scores(scores).splitlines() == [
         "Object IoU 0.300 (95 % interval 0.200 to 0.400)",
         "Object Dice undefined",
@@ -89,12 +85,8 @@ def test_scores_of_objects_stand_above_those_of_pixels():
         "n_true": 12, "n_predicted": 9, "n_undefined": 1, "thresholds": [0.5, 0.6, 0.7, 0.8, 0.9],
         "scores": dict.fromkeys(names, score) | {"count_error": {"value": -1.5, "interval": [-2, 0.25]}},
     }  # fmt: skip
-    pixels = {
-        "mean_iou": 0.5, "interval": [0.4, 0.6], "object_iou": None, "object_iou_interval": None, "object_dice": None,
-        "object_dice_interval": None, "n_images": 2, "classes": [], "notes": [],
-    }  # fmt: skip
     span = "0.500 (95 % interval 0.400 to 0.600)"
-    assert describe_scores(pixels | {"objects": objects}).splitlines() == [
+    assert describe_scores(SCORES | {"objects": objects}).splitlines() == [
         "Objects: 12 true, 9 predicted",
         f"  AP at IoU 0.5: {span}",
         f"  Mean AP at IoU 0.5 to 0.9: {span}",
@@ -103,7 +95,7 @@ def test_scores_of_objects_stand_above_those_of_pixels():
         "  Predicted minus true, mean of images: -1.5 (95 % interval -2.0 to +0.2)",
         "  1 image without objects, true or predicted",
         "Pixels, all objects as foreground:",
-        *describe_scores(pixels).splitlines(),
+        *describe_scores(SCORES).splitlines(),
     ]
 
 
