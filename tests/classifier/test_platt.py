@@ -69,12 +69,6 @@ def test_affine_decisions_give_the_same_probabilities(seed, scale, shift):
     np.testing.assert_allclose(PlattScaling().fit(moved, y).predict_proba(moved), plain, atol=1e-5)
 
 
-def test_probability_rises_with_the_decision():
-    decision, y = noisy(200, 4)
-    probability = PlattScaling().fit(decision, y).predict_proba(np.sort(decision))[:, 1]
-    assert (np.diff(probability) > 0).all()
-
-
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_separated_decisions_keep_a_finite_slope(scale):
     decision = scale * np.r_[np.linspace(-2, -1, 20), np.linspace(1, 2, 20)]

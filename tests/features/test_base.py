@@ -1,3 +1,6 @@
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -5,17 +8,41 @@ from hypothesis import strategies as st
 
 from segkit import ConvNetBank, ModuleBank, OrbitBank, ScatteringBank
 from segkit.errors import InputError
-from segkit.features import Module, OrbitAveraged, PositionBank
+from segkit.features import (
+    ElongatedBank,
+    Module,
+    MultiscaleBank,
+    OrbitAveraged,
+    PositionBank,
+    StackedBank,
+    VolumeBank,
+    bank_from_dict,
+    bank_to_dict,
+)
 from segkit.features.base import FeatureMaps, as_image
+from segkit.invariance import Rotation
 
+SQUEEZENET = {"network": "squeezenet1_0", "weights": "random"}
+SMALL = Module(n_scales=2, n_angles=2)
+STRIDED = OrbitBank((5,), n_templates=2, stride=2)
+# Banks, and how many channels their images have.
 BANKS = [
-    ConvNetBank("squeezenet1_0", weights="random", layers=["1"]),
-    ModuleBank((Module(n_scales=2, n_angles=3),)),
-    OrbitAveraged(ScatteringBank(J=1, L=2)),
-    OrbitBank((5,), n_templates=2),
-    OrbitBank((5,), n_templates=2, stride=2),
-    PositionBank(),
-    ScatteringBank(J=1, L=2),
+    (ConvNetBank(**SQUEEZENET, layers=["1", "4_squeeze_activation"], pyramid=(1, 0.5, 1 / 3)), 3),
+    (ConvNetBank(**SQUEEZENET, layers=["conv1", "fire4_squeeze"], pyramid=(0.5,), channel_mode="each"), 2),
+    (ModuleBank((replace(SMALL, factor=2), replace(SMALL, factor=3, pooling="average"))), 2),
+    (ModuleBank((replace(SMALL, pooling="max", output="none"), SMALL), frequency_decreasing=False), 3),
+    (ModuleBank((replace(SMALL, factor=2, pooling="max", output="lowpass"),) * 2), 2),
+    (OrbitAveraged(ScatteringBank(J=(1, 2), L=2)), 3),
+    (OrbitAveraged(ScatteringBank(J=(1, 2), L=2), group=Rotation(3)), 3),
+    (OrbitAveraged(STRIDED), 3),
+    (OrbitBank((5,), n_templates=2), 1),
+    (STRIDED, 1),
+    (PositionBank(), 1),
+    (ScatteringBank(L=2), 1),
+    (ScatteringBank(J=2, L=2, angles="averaged"), 2),
+    (ScatteringBank(J=[3, 1], L=2, pixels=False, max_order=1), 3),
+    (StackedBank([ScatteringBank(J=2, L=2), MultiscaleBank(sigma_max=2)]), 1),
+    (VolumeBank(n_planes=3, sigma_max=2), 6),
 ]
 
 
@@ -67,12 +94,6 @@ def test_maps_as_large_as_the_image_are_its_pixels_only_without_an_offset(rng):
     np.testing.assert_array_equal(moved, values[:, [0, 0, 1, 2, 3]])
 
 
-def test_linear_ramp_is_reproduced_between_cell_centres():
-    centres = 1.5 + 4 * np.arange(6, dtype=np.float32)
-    maps = FeatureMaps(np.tile(centres, (6, 1))[None], np.array([0]), 4.0, 1.5)
-    np.testing.assert_allclose(maps.upsample((24, 24))[0, 10, 2:22], np.arange(2, 22), rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("image", "message"),
     [
@@ -94,14 +115,71 @@ def test_grey_images_gain_a_channel_axis():
     assert as_image(np.zeros((3, 5))).dtype == np.float32
 
 
-@pytest.mark.parametrize("bank", BANKS, ids=lambda bank: type(bank).__name__)
+@pytest.mark.parametrize(("bank", "n_image_channels"), BANKS, ids=lambda value: getattr(value, "label", None))
+def test_strides_wanted_channels_and_sampled_pixels_are_those_of_all_maps(
+    bank, n_image_channels, rng, monkeypatch
+):
+    image = rng.random((64, 72, n_image_channels), dtype=np.float32)
+    before = image.copy()
+    n_channels = bank.n_channels(n_image_channels)
+    found = np.empty(n_channels)
+    for stack in bank.maps(image):
+        found[stack.indices] = stack.stride
+    strides = bank.strides(n_image_channels)
+    assert strides.dtype == np.float64
+    np.testing.assert_array_equal(strides, found)
+    everything = bank.dense(image)
+    assert everything.dtype == np.float32
+    assert len(everything) == len(bank.channels(n_image_channels)) == n_channels
+    monkeypatch.setattr("segkit.features.averaged.BLOCK_SIZE", 100)
+    wanted = np.unique([n_channels - 1, n_channels // 2, n_channels // 3, 0])[::-1]
+    tolerance = 2e-5 * max(1, abs(everything).max())
+    np.testing.assert_allclose(bank.dense(image, wanted), everything[wanted], atol=tolerance)
+    rows, cols = np.array([0, 20, 63]), np.array([71, 11, 0])
+    sampled = bank.sample(image, rows, cols, wanted)
+    np.testing.assert_allclose(sampled, everything[wanted][:, rows, cols].T, atol=tolerance)
+    np.testing.assert_array_equal(image, before)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bank"),
+    [
+        (
+            "elongated",
+            ElongatedBank(sigmas=[0.5, 3], elongation=2, n_angles=6, channel_mode="each"),
+        ),
+        ("multiscale", MultiscaleBank(sigma_min=0.5, sigma_max=8)),
+        ("position", PositionBank()),
+        ("volume", VolumeBank(n_planes=5, z_spacing=6.25)),
+    ],
+)
+def test_banks_are_stored_by_name_and_options(kind, bank):
+    description = bank_to_dict(bank)
+    assert description["kind"] == kind
+    again = bank_from_dict(json.loads(json.dumps(description)))
+    assert type(again) is type(bank)
+    assert again.get_params() == bank.get_params()
+
+
+@pytest.mark.parametrize(
+    "bank",
+    [
+        ConvNetBank(**SQUEEZENET, layers=["1"]),
+        ModuleBank((SMALL,)),
+        OrbitAveraged(ScatteringBank(J=1, L=2)),
+        OrbitBank((5,), n_templates=2),
+        STRIDED,
+        PositionBank(),
+        ScatteringBank(J=1, L=2),
+    ],
+    ids=lambda bank: bank.label,
+)
 def test_channels_that_a_bank_does_not_have_are_refused(bank, rng):
     image = rng.random((12, 14))
     n_channels = len(bank.channels(1))
     rows = np.array([0, 3])
     assert bank.dense(image, []).shape == (0, 12, 14)
     assert bank.sample(image, rows, rows, []).shape == (2, 0)
-    assert bank.n_channels(3) == len(bank.channels(3))
     for channels in ([n_channels], [0, -1], [1, 1], [0.5], [True, False]):
         for use in (bank.maps, bank.dense, lambda image, wanted: bank.sample(image, rows, rows, wanted)):
             with pytest.raises(InputError) as caught:

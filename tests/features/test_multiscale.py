@@ -4,7 +4,7 @@ from scipy import ndimage
 from skimage.feature import multiscale_basic_features
 
 from segkit.errors import ConfigError
-from segkit.features import MultiscaleBank, bank_from_dict, bank_to_dict
+from segkit.features import MultiscaleBank
 
 
 @pytest.fixture
@@ -59,11 +59,6 @@ def test_one_pixel_wide_is_as_if_it_went_on(rng, shape):
     expected = bank.dense(wide)[:, : shape[0], : shape[1]]
     assert bank.dense(image).shape == (16, *shape)
     np.testing.assert_allclose(bank.dense(image), expected, atol=1e-6)
-
-
-def test_it_is_stored_as_a_dictionary():
-    bank = MultiscaleBank(sigma_min=0.5, sigma_max=8)
-    assert bank_from_dict(bank_to_dict(bank)).get_params() == bank.get_params()
 
 
 @pytest.mark.parametrize("sigmas", [(0, 1), (4, 2), (1, float("inf"))])

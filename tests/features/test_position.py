@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from segkit.features import OrbitAveraged, PositionBank, bank_from_dict, bank_to_dict
+from segkit.features import OrbitAveraged, PositionBank
 
 
 @pytest.mark.parametrize("shape", [(4, 7), (1, 3), (1, 1), (6, 6, 5)])
@@ -29,8 +29,3 @@ def test_symmetries_of_the_square_change_nothing(rng):
     np.testing.assert_allclose(
         OrbitAveraged(PositionBank()).dense(image), PositionBank().dense(image), atol=1e-6
     )
-
-
-def test_bank_is_stored_by_its_name():
-    assert bank_to_dict(PositionBank()) == {"kind": "position"}
-    assert isinstance(bank_from_dict({"kind": "position"}), PositionBank)

@@ -77,15 +77,6 @@ def test_tiles_are_those_that_transform_the_fewest_pixels(monkeypatch, shape, J,
     assert maps.values.shape == (1, -(-shape[0] >> J), -(-shape[1] >> J))
 
 
-def test_an_impulse_is_seen_where_it_is(small):
-    impulse = np.zeros((64, 64), dtype=np.float32)
-    impulse[40, 24] = 1
-    for stack in small.maps(impulse):
-        energy = stack.values.sum(axis=0)
-        row, col = np.unravel_index(energy.argmax(), energy.shape)
-        assert (stack.offset + stack.stride * row, stack.offset + stack.stride * col) == (40, 24)
-
-
 def test_the_image_itself_is_among_the_channels(small, image):
     np.testing.assert_array_equal(small.dense(image, np.arange(3)), image.transpose(2, 0, 1))
 
@@ -140,13 +131,6 @@ def test_averages_turn_with_the_image(mirrored):
     assert change("each") > 1
 
 
-def test_moving_an_image_by_a_stride_moves_its_maps(image):
-    bank = ScatteringBank(J=2, L=3, pixels=False)
-    whole, moved = bank.maps(image)[0].values, bank.maps(image[4:, 8:])[0].values
-    inner = (slice(None), slice(4, 12), slice(4, 16))
-    np.testing.assert_allclose(moved[inner], whole[:, 1:, 2:][inner], atol=2e-3)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -167,24 +151,6 @@ def test_bad_options(options, message):
     with pytest.raises(ConfigError) as caught:
         ScatteringBank(**options).channels(1)
     assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "n_image_channels"),
-    [
-        ({}, 1),
-        ({"J": 2, "angles": "averaged"}, 2),
-        ({"J": [3, 1], "pixels": False, "max_order": 1}, 3),
-    ],
-)
-def test_strides_are_those_of_the_maps(options, n_image_channels):
-    bank = ScatteringBank(**{"L": 2} | options)
-    found = np.empty(bank.n_channels(n_image_channels))
-    for stack in bank.maps(np.zeros((40, 48, n_image_channels), dtype=np.float32)):
-        found[stack.indices] = stack.stride
-    strides = bank.strides(n_image_channels)
-    assert strides.dtype == np.float64
-    np.testing.assert_array_equal(strides, found)
 
 
 def test_more_paths_than_can_be_computed_are_refused():

@@ -24,12 +24,6 @@ def test_its_maps_are_those_of_its_banks():
     bank = StackedBank([NETWORK, SCATTERING, MULTISCALE])
     expected = np.concatenate([part.dense(IMAGE) for part in bank.banks])
     np.testing.assert_array_equal(bank.dense(IMAGE), expected)
-    wanted = np.array([3, 70, 191, 200, len(expected) - 1])
-    np.testing.assert_array_equal(bank.dense(IMAGE, wanted), expected[wanted])
-    rows, cols = np.array([0, 17, 35]), np.array([40, 3, 12])
-    np.testing.assert_allclose(
-        bank.sample(IMAGE, rows, cols, wanted), expected[wanted][:, rows, cols].T, atol=1e-5
-    )
 
 
 def test_banks_that_are_not_needed_do_not_run(monkeypatch):
@@ -82,17 +76,12 @@ def test_a_bank_that_is_stacked_twice_has_two_places():
     assert {name.partition("/")[0] for name in bank.weights_used(np.array([0, n]), 3)} == {"0", "1"}
 
 
-def test_it_learns_if_one_learns():
-    learner = OrbitBank((5,), n_templates=4, group=Rotation(4), templates="patches")
-    assert StackedBank([MULTISCALE, learner]).learns_weights
-    assert not StackedBank([MULTISCALE, MULTISCALE]).learns_weights
-    assert StackedBank([MULTISCALE, learner]).fit([IMAGE]).dense(IMAGE).shape[1:] == IMAGE.shape
-
-
 def test_the_banks_given_are_left_alone():
-    """Fitting, and giving weights, changes copies only."""
+    """A stack learns if one of its banks does. Fitting, and giving weights, changes copies only."""
     learner = OrbitBank((5,), n_templates=4, group=Rotation(4), templates="patches")
     bank = StackedBank([MULTISCALE, learner]).fit([IMAGE])
+    assert bank.learns_weights
+    assert not StackedBank([MULTISCALE, MULTISCALE]).learns_weights
     assert not hasattr(learner, "templates_")
     assert bank.banks[1] is learner
     weights = bank.weights_used(np.arange(bank.n_channels(1)), 1)
@@ -100,14 +89,6 @@ def test_the_banks_given_are_left_alone():
     other.use_weights(weights)
     assert not hasattr(learner, "templates_")
     np.testing.assert_array_equal(other.dense(IMAGE), bank.dense(IMAGE))
-
-
-def test_strides_are_those_of_the_maps():
-    bank = StackedBank([NETWORK, SCATTERING, MULTISCALE])
-    strides = bank.strides(1)
-    for stack in bank.maps(IMAGE):
-        assert (strides[stack.indices] == stack.stride).all()
-    assert set(strides) == {1, 2, 4}
 
 
 @pytest.mark.parametrize("averaged", [False, True])

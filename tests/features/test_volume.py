@@ -5,7 +5,7 @@ import pytest
 from scipy import ndimage
 
 from segkit.errors import ConfigError, InputError
-from segkit.features import VolumeBank, bank_from_dict, bank_to_dict
+from segkit.features import VolumeBank
 from segkit.features.volume import depth_weights
 
 
@@ -77,19 +77,6 @@ def test_planes_too_far_apart_show_no_slope():
     _, first, second = depth_weights(3, 1e4, 1.0)
     assert not first.any()
     assert not second.any()
-
-
-def test_wanted_channels_are_those_of_all(rng):
-    image = as_channels(rng.random((3, 9, 8, 2)))
-    bank = VolumeBank(n_planes=3, sigma_max=2)
-    wanted = np.array([1, 4, 23, 6])
-    np.testing.assert_allclose(bank.dense(image, wanted), bank.dense(image)[wanted], atol=1e-6)
-    assert bank.n_channels(6) == len(bank.channels(6)) == 24
-
-
-def test_it_is_stored():
-    bank = VolumeBank(n_planes=5, z_spacing=6.25)
-    assert bank_from_dict(bank_to_dict(bank)).get_params() == bank.get_params()
 
 
 @pytest.mark.parametrize(

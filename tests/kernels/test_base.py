@@ -66,11 +66,6 @@ def test_normalized_is_zero_where_the_kernel_is():
     np.testing.assert_array_equal(kernel.diagonal(X), [0, 1])
 
 
-def test_anova_of_one_feature_and_degree_one_is_the_gaussian(rng):
-    X = rng.normal(size=(7, 1))
-    np.testing.assert_allclose(Anova(0.6, degree=1)(X), Gaussian(0.6)(X), rtol=1e-12)
-
-
 @pytest.mark.parametrize("kernel", [Gaussian(0.8), Laplacian(0.5), L1Laplacian(0.5)], ids=repr)
 def test_frequencies_follow_the_spectral_law(kernel, rng):
     """By Bochner, k(x - y) = E cos<w, x - y>; the mean of 200,000 cosines has s.e. < 0.0023."""
@@ -109,20 +104,12 @@ def test_descriptions_go_through_json():
 
 
 def test_foreign_kernel_cannot_be_described():
-    class Constant:
-        def __call__(self, X, Y=None):
-            return np.ones((len(X), len(X if Y is None else Y)))
-
-        def diagonal(self, X):
-            return np.ones(len(X))
-
-        def __repr__(self):
-            return "Constant()"
-
+    """Not even one of a name that segkit has."""
+    Impostor = type("Gaussian", (), {"__repr__": lambda self: "Gaussian()"})
     with pytest.raises(ConfigError) as caught:
-        kernel_to_dict(Constant())
+        kernel_to_dict(Impostor())
     assert str(caught.value) == (
-        "kernel Constant() cannot be stored: only Gaussian, Laplacian, L1Laplacian, Anova, Polynomial, Normalized can"
+        "kernel Gaussian() cannot be stored: only Gaussian, Laplacian, L1Laplacian, Anova, Polynomial, Normalized can"
     )
 
 

@@ -97,16 +97,6 @@ def test_error_falls_as_one_over_root_d(kernel, form, rng):
     assert coarse / fine == pytest.approx(4, rel=0.35)
 
 
-def test_pairs_vary_less_than_phases(rng):
-    X = rng.normal(size=(20, 3))
-    K = Gaussian(0.1)(X)
-    error = {}
-    for form in ("pair", "phase"):
-        maps = (RandomFourierFeatures(Gaussian(0.1), 200, form, seed).fit_transform(X) for seed in range(20))
-        error[form] = np.mean([(Z @ Z.T - K) ** 2 for Z in maps])
-    assert error["pair"] < error["phase"]
-
-
 def test_odd_number_of_pair_features_is_rounded_up(rng):
     X = rng.normal(size=(5, 2))
     features = RandomFourierFeatures(n_components=7, random_state=0).fit(X)

@@ -74,17 +74,6 @@ def test_kernels_are_weighted_by_their_squared_mmd_between_groups():
     np.testing.assert_allclose(mixture.weights_, mixture.scores_ / mixture.scores_.sum())
 
 
-def test_parts_make_up_the_product_with_coefficients():
-    X = sample()[0]
-    mixture = fitted(60, gaussian_columns=[False, True, True, True])
-    coef = np.random.default_rng(1).standard_normal((2, mixture.transform(X).shape[1]))
-    expected = mixture.transform(X) @ coef.T
-    np.testing.assert_allclose(mixture.dot(X, coef), expected, atol=1e-5)
-    parts = X @ mixture.linear_coef(coef).T + mixture.nonlinear_dot(X[:, mixture.columns_], coef)
-    np.testing.assert_allclose(parts, expected, atol=1e-5)
-    assert mixture.transform(X.astype(np.float32)).dtype == np.float32
-
-
 def test_without_gaussian_columns_it_is_linear():
     X, y, groups = sample()
     mixture = fitted(20, gaussian_columns=np.zeros(4, dtype=bool))

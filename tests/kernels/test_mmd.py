@@ -41,15 +41,6 @@ def test_mmd_squared_equals_double_loops(two_classes, statistic):
     assert mmd_squared(K, y, statistic=statistic) == pytest.approx(expected, rel=1e-12)
 
 
-def test_unbiased_estimates_the_population_value(rng):
-    """Gaussian kernel, N(0,1) against N(2,1): each expectation is (1 + 4 gamma)^-1/2 exp(..)."""
-    gamma, y = 0.3, np.repeat([0, 1], 30)
-    peak = (1 + 4 * gamma) ** -0.5
-    expected = 2 * peak * (1 - np.exp(-gamma * 4 / (1 + 4 * gamma)))
-    values = [mmd_squared(Gaussian(gamma)(rng.normal(size=(60, 1)) + 2 * y[:, None]), y) for _ in range(300)]
-    assert np.mean(values) == pytest.approx(expected, abs=4 * np.std(values) / np.sqrt(300))
-
-
 def test_scaled_biased_tends_to_one_for_distinct_samples(rng):
     """Table 2: as gamma grows K tends to the identity and the statistic to 1.000."""
     K = Gaussian(1e8)(rng.normal(size=(50, 4)))
@@ -142,13 +133,6 @@ def test_alignment_of_more_classes_is_the_average(rng):
     for centered in (False, True):
         expected = np.mean([alignment(K, y == label, centered=centered) for label in range(3)])
         assert alignment(K, y, centered=centered) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("score", [mmd, power_criterion, alignment])
-def test_scores_do_not_depend_on_the_order_of_samples(two_classes, score, rng):
-    K, y = two_classes
-    order = rng.permutation(12)
-    assert score(K[np.ix_(order, order)], y[order]) == pytest.approx(score(K, y), rel=1e-12)
 
 
 @settings(max_examples=50)

@@ -15,6 +15,7 @@ def test_linear_part_and_the_rest_make_up_the_product(mixture, rng):
     X = rng.normal(size=(200, 4)).astype(np.float32)
     mixture.fit(X, X[:, 0] + X[:, 2] > 0)
     features = mixture.transform(X)
+    assert features.dtype == np.float32
     coef = rng.normal(size=(3, features.shape[1]))
     planes, columns = mixture.linear_coef(coef), mixture.nonlinear_columns
     total = mixture.nonlinear_dot(X[:, columns], coef) + (0 if planes is None else X @ planes.T)
