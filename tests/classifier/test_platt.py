@@ -134,12 +134,6 @@ SHAPES = "give (n,) or (n, 1) for two classes, else (n, n_classes)"
         ([1.0, 2.0], [0], None, f"2 decisions, labels of shape (1,), weights of shape (2,): {EACH_ROW}"),
         ([1.0, 2.0], [1, 2], None, "labels [1 2]: expected class indices 0 to 1, number them so"),
         ([1.0, 2.0, 3.0], [0, 1, 2], None, "labels [0 1 2]: expected class indices 0 to 1, number them so"),
-        (
-            np.ones((4, 3)),
-            [0, 1, 2, 3],
-            None,
-            "labels [0 1 2 3]: expected class indices 0 to 2, number them so",
-        ),
         ([1.0, 2.0], [0, 1], [1, -1], WEIGHTS),
         ([1.0, 2.0], [0, 1], [0, 0], WEIGHTS),
     ],

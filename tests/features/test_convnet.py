@@ -125,13 +125,6 @@ def test_plain_networks_take_all_non_linearities_by_default(vgg16):
     assert vgg16.channels() == ConvNetBank("vgg16", weights="random", layers=["activations"]).channels()
 
 
-def test_layers_behind_means_over_the_image_need_all_of_it():
-    bank = ConvNetBank("efficientnet_b0", weights="random", layers=["features.1.0"])
-    assert not bank.is_local
-    assert len(bank.tiles((3000, 3000, 3))) == 1
-    assert ConvNetBank("efficientnet_b0", weights="random", layers=["features.0"]).is_local
-
-
 def test_channels_last_activations_are_given_channels_first(image):
     bank = ConvNetBank("convnext_tiny", weights="random", layers=["1_0_block_4"])
     [stack] = bank.maps(image)

@@ -142,8 +142,11 @@ def test_tiles_of_networks_equal_the_whole(network, options, resnet, rng, monkey
 def test_networks_with_means_over_the_image_are_not_cut(monkeypatch):
     monkeypatch.setattr(tiles_module, "PIXELS_AT_ONCE", 60**2)
     shape = (2000, 1000, 3)
-    assert ConvNetBank("efficientnet_b0", weights="random").tiles(shape) == [whole(shape)]
+    bank = ConvNetBank("efficientnet_b0", weights="random", layers=["features.1.0"])
+    assert not bank.is_local
+    assert bank.tiles(shape) == [whole(shape)]
     stem = ConvNetBank("efficientnet_b0", weights="random", layers=["features.0"])
+    assert stem.is_local
     assert len(stem.tiles(shape)) > 1
 
 
