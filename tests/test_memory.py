@@ -13,12 +13,7 @@ from segkit.features.tiles import whole
 
 @pytest.mark.parametrize(
     ("text", "n_bytes"),
-    [
-        ("500MB", 5 * 10**8),
-        ("1.5g", 15 * 10**8),
-        ("70000 KiB", 70000 * 2**10),
-        (2**30, 2**30),
-    ],
+    [("500MB", 5 * 10**8), ("1.5g", 15 * 10**8), ("70000 KiB", 70000 * 2**10), (2**30, 2**30)],
 )
 def test_sizes_are_read(text, n_bytes):
     assert read_size(text) == n_bytes
@@ -87,7 +82,6 @@ def test_tiles_follow_from_the_limit(monkeypatch):
         monkeypatch.setattr("segkit.features.tiles.bytes_left", lambda left=left: left)
         pixels = max(tile.shape[0] * tile.shape[1] for tile in bank.tiles(shape))
         largest[left] = pixels * bank.bytes_per_pixel(3)
-    assert largest[10**10] == largest[10**10]
     assert 10**8 < largest[2 * 10**8] <= 2 * 10**8 < largest[10**10]
     assert largest[10**7] <= 10**7
     assert largest[-5] == largest[10**7] or largest[-5] < 10**7

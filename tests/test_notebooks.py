@@ -15,7 +15,13 @@ def test_notebooks_are_stored_without_outputs():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.slow(short=True)] * (path.stem == "quickstart"))
+        for path in NOTEBOOKS
+    ],
+)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_notebook_runs(path):
     notebook = nbformat.read(path, as_version=4)

@@ -132,7 +132,7 @@ def test_items_come_with_their_results(n_threads):
     assert blas_threads() == {n_threads}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=True)
 def test_a_library_may_be_imported_by_the_first_worker(tmp_path):
     """Workers that start while torch is being imported wait for it."""
     (tmp_path / "torch.py").write_text(

@@ -30,7 +30,7 @@ def two_halves(height=60, width=80, seed=0):
 
 @pytest.fixture
 def project(tmp_path):
-    return FakeProject(output=tmp_path / "out", arrays={"a": two_halves(), "sub/b #2": two_halves(seed=1)})
+    return FakeProject({"a": two_halves(), "sub/b #2": two_halves(seed=1)}, tmp_path / "out")
 
 
 @pytest.fixture
@@ -105,3 +105,12 @@ def connect(client):
         return client.websocket_connect(f"/ws?token={TOKEN}&page={page}", headers={**headers, **changed})
 
     return connect
+
+
+@pytest.fixture
+def tab(connect):
+    """A tab that shows the first image."""
+    with connect() as socket:
+        opened = Tab(socket)
+        opened.open("a")
+        yield opened

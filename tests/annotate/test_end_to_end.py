@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -103,14 +105,12 @@ def test_a_session_from_the_first_stroke_to_the_model(page, folder, server):
     assert server.stop() == 0
 
     (folder / "out" / "model.segkit").unlink()
-    import subprocess
-    import sys
-
     subprocess.run([sys.executable, "-m", *command], check=True, capture_output=True)
     again = load(folder / "out" / "model.segkit").predict_proba(np.zeros((*SHAPE, 3), np.float32) + 0.3)
     np.testing.assert_array_equal(again, exported)
 
 
+@pytest.mark.slow(short=True)
 def test_reload_keeps_strokes_and_undo(page, folder):
     draw_both(page)
     drawn = labels(folder)

@@ -11,14 +11,8 @@ from segkit.annotate.messages import LIMIT, FramingError, Stroke, pack, read_mes
 from segkit.errors import InputError
 
 STROKE = {
-    "op": "stroke",
-    "image": "a",
-    "seq": 1,
-    "stroke": "s",
-    "corner": [1, 2],
-    "shape": [3, 4],
-    "value": 1,
-}
+    "op": "stroke", "image": "a", "seq": 1, "stroke": "s", "corner": [1, 2], "shape": [3, 4], "value": 1,
+}  # fmt: skip
 VALID = [
     {"op": "open", "image": "a"},
     {"op": "view", "image": "a", "box": [0, 0, 5, 5]},

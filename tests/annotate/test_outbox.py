@@ -6,7 +6,7 @@ import pytest
 
 from segkit.annotate.events import outline, plain
 from segkit.annotate.outbox import Outbox
-from tests.annotate.fakes import Drawing, ExpectedPoint, Prediction
+from segkit.live import Drawing, ExpectedPoint, Prediction
 
 SIZE = (64, 64)
 
@@ -32,12 +32,12 @@ def block(generation, stride=1, corner=(0, 0), key="a"):
 def outbox():
     outbox = Outbox()
     outbox.show("a", b"\x02\x00\x00\x00{}", SIZE)
-    list(outbox.take(Drawing(SIZE)))
+    list(outbox.take(Drawing.blank(SIZE)))
     return outbox
 
 
 def test_a_slow_tab_waits_for_one_box_of_labels(outbox):
-    drawing = Drawing(SIZE)
+    drawing = Drawing.blank(SIZE)
     for place in range(2, 40):
         drawing.paint((place, place), np.ones((2, 2), dtype=bool), 1)
         outbox.change("a", (place, place, place + 2, place + 2))
@@ -78,7 +78,7 @@ def test_another_image_forgets_the_former(outbox):
     outbox.predict(block(1))
     outbox.tell("objects", {"op": "objects"})
     outbox.show("b", b"\x02\x00\x00\x00{}", SIZE)
-    assert [one.get("op") for one in headers(outbox.take(Drawing(SIZE)))] == [None, "labels"]
+    assert [one.get("op") for one in headers(outbox.take(Drawing.blank(SIZE)))] == [None, "labels"]
 
 
 def test_outlines_part_objects_that_touch():
@@ -93,8 +93,5 @@ def test_outlines_part_objects_that_touch():
 
 def test_what_json_knows():
     point = ExpectedPoint(3, 1, float("nan"), np.float32(0.5), None)
-    assert plain({"points": (point,)}) == {
-        "points": [
-            {"n_strokes": 3, "n_images": 1, "iou": None, "low": 0.5, "high": None},
-        ]
-    }
+    known = {"n_strokes": 3, "n_images": 1, "iou": None, "low": 0.5, "high": None}
+    assert plain({"points": (point,)}) == {"points": [known]}

@@ -1,6 +1,5 @@
 """The page in a real browser, with a session that learns next to nothing."""
 
-import shutil
 import socket
 import threading
 import time
@@ -11,26 +10,29 @@ import uvicorn
 from scipy import ndimage
 
 from segkit.annotate import make_app, server
+from segkit.images import UNLABELLED
+from segkit.live import Failed
 from tests.annotate.conftest import TOKEN, two_halves
-from tests.annotate.fakes import UNLABELLED, Failed, FakeProject, FakeSession
+from tests.annotate.fakes import FakeProject, FakeSession
 
-webdriver = pytest.importorskip("selenium.webdriver")
-if not (shutil.which("chromium") and shutil.which("chromedriver")):
-    pytest.skip("chromium or chromedriver is not installed", allow_module_level=True)
+pytest.importorskip("selenium", reason="selenium drives the browser")
 
-from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
-from benchmarks.page import start_browser  # noqa: E402
+from benchmarks import page as pages
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not pages.chromium_is_there(), reason="no chromium and chromedriver on this machine"),
+]
 HEIGHT, WIDTH = 60, 80
 
 
 @pytest.fixture(scope="module")
 def browser():
-    driver = start_browser(1200, 900)
+    driver = pages.start_browser(1200, 900)
     yield driver
     driver.quit()
 
@@ -40,7 +42,7 @@ class Running:
 
     def __init__(self):
         arrays = {"a": two_halves(HEIGHT, WIDTH), "b": two_halves(HEIGHT, WIDTH, seed=1)}
-        self.project = FakeProject(output="out", arrays=arrays)
+        self.project = FakeProject(arrays)
         self.session = FakeSession(self.project)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -54,14 +56,8 @@ class Running:
 
     def start(self):
         listener = server._listen(self.port)
-        config = uvicorn.Config(
-            self.app,
-            log_level="error",
-            lifespan="off",
-            timeout_graceful_shutdown=1,
-            ws_per_message_deflate=False,
-        )
-        self.server = uvicorn.Server(config)
+        options = {"log_level": "error", "lifespan": "off", "ws_per_message_deflate": False}
+        self.server = uvicorn.Server(uvicorn.Config(self.app, timeout_graceful_shutdown=1, **options))
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]}, daemon=True)
         self.thread.start()
         wait_for(lambda: self.server.started)
@@ -86,23 +82,20 @@ def running():
     running.session.close()
 
 
-class Page:
+class Page(pages.Page):
     """What a person does and sees."""
 
     def __init__(self, browser):
         self.browser = browser
         self.stage = self.id("stage")
-        wait_for(lambda: self.script("return document.title.startsWith('a ')"))
+        wait_for(lambda: self.run("return document.title.startsWith('a ')"))
 
     def id(self, name):
         return self.browser.find_element(By.ID, name)
 
     def css(self, selector):
-        """Give an element, which may come in a moment."""
+        """Find an element, which may come in a moment."""
         return wait_for(lambda: self.browser.find_elements(By.CSS_SELECTOR, selector))[0]
-
-    def script(self, text, *arguments):
-        return self.browser.execute_script(text, *arguments)
 
     def keys(self, *keys):
         self.stage.send_keys(*keys)
@@ -130,18 +123,15 @@ class Page:
             self.at(chain, *pixel)
         chain.release().perform()
 
-    def click(self, *pixels):
+    def click_at(self, *pixels):
         chain = ActionChains(self.browser, duration=20)
         for pixel in pixels:
             self.at(chain, *pixel).click()
         chain.perform()
 
-    def tool(self, key):
-        self.keys(key)
-
     def colour(self, layer, row, column):
         """Colour of a canvas at a pixel of the whole image."""
-        return self.script(
+        return self.run(
             "const c = document.getElementById(arguments[0]);"
             "const scale = 0.97 * Math.min(c.width / arguments[3], c.height / arguments[4]);"
             "const x = c.width / 2 + (arguments[2] + 0.5 - arguments[3] / 2) * scale;"
@@ -182,6 +172,7 @@ def page(browser, running):
     browser.get("about:blank")
 
 
+@pytest.mark.slow(short=True)
 def test_draw_undo_redo_and_reload(page, running, browser):
     assert "token" not in browser.current_url
     page.draw((20, 10), (20, 20), (30, 20))
@@ -230,9 +221,9 @@ def test_prediction_and_its_views(page, running):
     assert page.colour("prediction", 50, 70)[3] == 0
     assert page.id("object-count").text == "1 object"
     assert "overlap" in page.id("expected-text").text
-    first = page.script("return segkit.strokes.at(-1)")
+    first = page.run("return segkit.strokes.at(-1)")
     assert 0 < first["first"] <= first["last"]
-    assert page.script("return segkit.frames.length") > 0
+    assert page.run("return segkit.frames.length") > 0
     page.id("accept").click()
     wait_for(lambda: (running.labels() == (np.arange(WIDTH) >= 40)).all())
     wait_for(lambda: "complete" in page.id("images").text)
@@ -241,17 +232,17 @@ def test_prediction_and_its_views(page, running):
 def test_polygon_fill_and_eraser(page, running):
     square = [(10, 50), (10, 70), (30, 70), (30, 50), (10, 50)]
     page.keys("p")
-    page.click(*square)
+    page.click_at(*square)
     wait_for(lambda: running.n_labelled(1))
     assert 380 <= running.n_labelled(1) <= 440
     page.chord(Keys.CONTROL, "z")
     wait_for(lambda: running.n_labelled() == 0)
     page.keys("b")
-    page.script("const s = document.getElementById('size'); s.value = 3; s.dispatchEvent(new Event('input'))")
+    page.run("const s = document.getElementById('size'); s.value = 3; s.dispatchEvent(new Event('input'))")
     page.draw(*square)
     wait_for(lambda: 200 < running.n_labelled(1) < 300)
     page.keys("f")
-    page.click((20, 60))  # the strokes around are closed
+    page.click_at((20, 60))  # the strokes around are closed
     wait_for(lambda: 480 < running.n_labelled(1) < 550)
     page.keys("e")
     page.draw((20, 55), (20, 65))
@@ -261,11 +252,11 @@ def test_polygon_fill_and_eraser(page, running):
     wait_for(lambda: running.n_labelled(0) > 0)
     wait_for(lambda: "Up to date" in page.status())
     page.keys("f")
-    page.click((50, 30))  # open, and predicted as background, as all of the left half is
+    page.click_at((50, 30))  # open, and predicted as background, as all of the left half is
     wait_for(lambda: (running.labels()[:, :40] == 0).all())
     assert not (running.labels()[:, 40:] == 0).any()
     page.keys("2")
-    page.click((50, 30))  # on labels: another class
+    page.click_at((50, 30))  # on labels: another class
     wait_for(lambda: (running.labels()[:, :40] == 1).all())
 
 
@@ -314,8 +305,8 @@ def test_classes(page, running):
     page.draw((20, 10), (20, 20))
     wait_for(lambda: running.n_labelled(2))
     page.css("[aria-label='Remove class 3, vessel']").click()
-    wait_for(lambda: "class 2 is in use" in page.id("faults").text)
-    wait_for(lambda: page.script("return document.getElementById('name-2')?.value") == "vessel")
+    wait_for(lambda: "class vessel has labels in a" in page.id("faults").text)
+    wait_for(lambda: page.run("return document.getElementById('name-2')?.value") == "vessel")
 
 
 def test_everything_by_keyboard(page, running, browser):
@@ -330,7 +321,7 @@ def test_everything_by_keyboard(page, running, browser):
     wait_for(lambda: running.n_labelled(1))
     page.keys(Keys.PAGE_DOWN)
     wait_for(lambda: page.id("image-name").text == "b")
-    page.script("document.querySelector('.skip').focus()")
+    page.run("document.querySelector('.skip').focus()")
     names = set()
     for _ in range(60):
         focused = browser.switch_to.active_element
@@ -344,14 +335,11 @@ def test_everything_by_keyboard(page, running, browser):
 
 
 def test_every_control_has_a_name(page):
-    unnamed = page.script(
-        "return [...document.querySelectorAll('button, input, select, [tabindex]')].filter((e) => e.offsetParent)"
-        ".map((e) => e.id || e.outerHTML)"
-    )
-    assert unnamed
-    for control in page.browser.find_elements(By.CSS_SELECTOR, "button, input, select, #stage"):
-        if control.is_displayed():
-            assert control.accessible_name, control.get_attribute("outerHTML")
+    controls = page.browser.find_elements(By.CSS_SELECTOR, "button, input, select, #stage")
+    shown = [control for control in controls if control.is_displayed()]
+    assert shown
+    for control in shown:
+        assert control.accessible_name, control.get_attribute("outerHTML")
 
 
 def test_advice_and_export(page, running):
@@ -361,10 +349,8 @@ def test_advice_and_export(page, running):
     wait_for(lambda: "Up to date" in page.status())
     page.id("next").click()
     wait_for(lambda: len(page.browser.find_elements(By.CSS_SELECTOR, "#advice button")) == 2)
-    assert [badge.text for badge in page.browser.find_elements(By.CSS_SELECTOR, "#images .rank")] == [
-        "2",
-        "1",
-    ]
+    ranks = page.browser.find_elements(By.CSS_SELECTOR, "#images .rank")
+    assert [badge.text for badge in ranks] == ["2", "1"]
     page.css("#advice button").click()
     assert page.id("zoom").text != "100 %"
     page.id("export").click()
@@ -449,7 +435,7 @@ def test_shapes_against_loops_over_all_pixels(page, rng):
 
 
 def test_the_page_fills_the_window(page):
-    bottom, height = page.script(
+    bottom, height = page.run(
         "return [document.querySelector('main').getBoundingClientRect().bottom, innerHeight]"
     )
     assert bottom == pytest.approx(height, abs=1)
@@ -460,7 +446,7 @@ def test_nothing_sticks_out(page, browser, width):
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     try:
-        assert page.script("return document.documentElement.scrollWidth") <= width
+        assert page.run("return document.documentElement.scrollWidth") <= width
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
@@ -470,7 +456,7 @@ def test_contrast_of_text(page, browser, scheme):
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     try:
-        pairs = page.script(
+        pairs = page.run(
             """
             const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
             return [["--ink", "--paper"], ["--muted", "--paper"], ["--ink", "--tint"], ["--muted", "--tint"],

@@ -13,7 +13,7 @@ print(subprocess.run([sys.executable, "-c", {TELL!r}], capture_output=True, text
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=True)
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system counts the parent's memory too")
 def test_memory_of_the_parent_is_not_ours():
     told = subprocess.run([sys.executable, "-c", PARENT], capture_output=True, text=True, check=True).stdout

@@ -17,6 +17,7 @@ from segkit.evaluation.statistics import bootstrap_interval
 from segkit.images import LabelMap, load_pairs, write_image, write_mask
 from segkit.objects.watershed import connected_components, fixed_watershed
 from segkit.report.objects import summarise_objects
+from tests.benchmark.test_unit import job as unit_job
 
 UNLABELLED = 65_000
 
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("units_here")
 
 
 def draw_discs(seed):
-    """Give a grey image and a label image of two pairs of touching discs and a lone one."""
+    """Draw a grey image and a label image of two pairs of touching discs and a lone one."""
     rng = np.random.default_rng(seed)
     rows, cols = np.indices((64, 64))
     labels = np.zeros((64, 64), dtype=np.uint16)
@@ -49,24 +50,16 @@ def discs(tmp_path_factory):
 
 
 def job(folder, method, *, masks="masks", unlabelled=None):
-    return {
-        "images": str(folder / "images"),
-        "masks": str(folder / masks),
-        "label_map": load_pairs(
-            folder / "images", folder / masks, masks_are="instances", unlabelled=unlabelled
-        ).label_map.to_dict(),
-        "name": method.name,
-        "method": method.to_dict(),
-        "n_train": 2,
+    places = folder / "images", folder / masks
+    label_map = load_pairs(*places, masks_are="instances", unlabelled=unlabelled).label_map.to_dict()
+    options = {
+        "masks": str(places[1]),
+        "label_map": label_map,
         "seed": 0,
         "train": ["0", "1"],
         "test": ["2", "3"],
-        "groups": None,
-        "tolerance": 2.0,
-        "pictures": None,
-        "checkpoint": None,
-        "objects": {"unlabelled": unlabelled},
     }
+    return unit_job(folder, method, **options, objects={"unlabelled": unlabelled})
 
 
 def benchmark(folder, output, methods, *, masks="masks", **options):
@@ -183,13 +176,12 @@ def test_undefined_scores_of_objects_are_empty_cells(finished, tmp_path):
 def test_scores_of_objects_are_means_over_images(finished, learnt):
     _, result = finished
     rows = summarise_objects([*learnt["records"], *result["records"]])
-    assert [row.name(row.method) for row in rows] == [
-        "small",
-        "small + components",
-        "small + watershed",
-        "forest + components",
-        "forest + watershed",
+    names = [
+        f"{method} + {splitting}"
+        for method in ("small", "forest")
+        for splitting in ("components", "watershed")
     ]
+    assert [row.name(row.method) for row in rows] == ["small", *names]
     counts = [record["objects"]["components"] for record in learnt["records"]]
     more = [one["n_predicted"] - one["n_true"] for one in counts]
     assert rows[1].ap_50 == pytest.approx(np.mean([image_ap(one)[0] for one in counts]))

@@ -21,10 +21,6 @@ from segkit.images import write_mask
 pytestmark = pytest.mark.usefixtures("units_here")
 
 
-def quiet(items, description):
-    yield from items
-
-
 def benchmark(folder, output, methods, **options):
     sizes = options.pop("train_sizes", [1])
     return Benchmark(folder / "images", folder / "masks", output, methods, sizes, [0], **options)
@@ -36,7 +32,7 @@ def finished(folder, small_forest, units_here, tmp_path_factory):
     [broken] = load_methods(["segkit-vgg"], None, ["segkit-vgg.bank.weights=nowhere.npz"])
     run = benchmark(folder, tmp_path_factory.mktemp("out"), [small_forest, broken], train_sizes=[1, 30])
     said = []
-    return run, run.run(progress=quiet, tell=said.append), said
+    return run, run.run(tell=said.append), said
 
 
 @pytest.fixture
@@ -75,13 +71,11 @@ def test_a_failing_unit_is_recorded_and_the_rest_goes_on(finished):
 def test_a_size_with_too_few_images_is_left_out_and_named(finished):
     _, result, _ = finished
     assert result["train_sizes"] == [1]
-    assert result["left_out"] == [
-        {
-            "n_train": 30,
-            "reason": "30 training images asked for, but of 9 only 6 are left beside the test images: "
-            "annotate more, or leave that size out",
-        }
-    ]
+    reason = (
+        "30 training images asked for, but of 9 only 6 are left beside the test images: annotate more, or leave that "
+        "size out"
+    )
+    assert result["left_out"] == [{"n_train": 30, "reason": reason}]
 
 
 def test_results_are_records_of_every_test_image(finished, folder):
@@ -103,28 +97,6 @@ def test_predictions_of_one_run_are_kept(finished):
         assert all(path.exists() for path in run.picture_files("forest", record["image"]))
 
 
-def test_what_is_done_is_not_done_again(finished, small_forest, folder, monkeypatch):
-    run, result, _ = finished
-    again = benchmark(folder, run.output, [small_forest])
-    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("a unit ran again"))
-    assert again.run(progress=quiet, tell=pytest.fail)["records"] == result["records"]
-
-
-def test_other_options_or_images_are_not_what_was_done(finished, small_forest, folder, tmp_path):
-    run, _, _ = finished
-    [other] = load_methods(["forest"], None, ["forest.n_estimators=6", "forest.training_pixels=500"])
-    unit = run.units[0]
-    assert run._done(unit) is not None
-    changed = benchmark(folder, run.output, [other])
-    assert changed._done(changed.units[0]) is None
-    shutil.copytree(folder, tmp_path / "data")
-    same = benchmark(tmp_path / "data", run.output, [small_forest])
-    assert same._done(same.units[0]) is not None
-    write_mask(tmp_path / "data" / "masks" / "0.png", 255 * np.eye(64, dtype=np.uint8))
-    changed = benchmark(tmp_path / "data", run.output, [small_forest])
-    assert changed._done(changed.units[0]) is None
-
-
 def test_runs_of_other_methods_and_sizes_are_joined(finished, small_forest, folder, tmp_path, monkeypatch):
     """Who adds a method need not name the ones that are there."""
     shutil.copytree(finished[0].output, tmp_path / "out")
@@ -134,17 +106,15 @@ def test_runs_of_other_methods_and_sizes_are_joined(finished, small_forest, fold
     added.check_output(resume=True)
     assert [unit.name for unit in added.units] == ["forest-n01-seed0", "other-n03-seed0"]
     assert added.n_done == 1
-    result = added.run(progress=quiet, tell=pytest.fail)
+    result = added.run(tell=pytest.fail)
     assert list(result["methods"]) == ["other", "forest"]
     assert result["train_sizes"] == [1, 3]
-    assert {(record["method"], record["n_train"]) for record in result["records"]} == {
-        ("forest", 1),
-        ("other", 3),
-    }
+    done = {(record["method"], record["n_train"]) for record in result["records"]}
+    assert done == {("forest", 1), ("other", 3)}
     again = benchmark(folder, tmp_path / "out", [small_forest])
     again.check_output(resume=True)
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("a unit ran again"))
-    assert len(again.run(progress=quiet, tell=pytest.fail)["records"]) == len(result["records"])
+    assert len(again.run(tell=pytest.fail)["records"]) == len(result["records"])
 
 
 def test_runs_of_other_options_or_images_are_kept(finished, small_forest, folder, tmp_path):
@@ -153,8 +123,11 @@ def test_runs_of_other_options_or_images_are_kept(finished, small_forest, folder
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     [changed] = load_methods(["forest"], None, ["forest.n_estimators=6", "forest.training_pixels=500"])
     [other] = load_methods(["other"], None, ["other.kind=forest"])
+    assert benchmark(folder, out, [changed]).n_done == 0
     shutil.copytree(folder, tmp_path / "data")
+    assert benchmark(tmp_path / "data", out, [small_forest]).n_done == 1
     write_mask(tmp_path / "data" / "masks" / "0.png", 255 * np.eye(64, dtype=np.uint8))
+    assert benchmark(tmp_path / "data", out, [small_forest]).n_done == 0
     for path in [*(tmp_path / "data" / "images").iterdir()][3:]:
         mask = tmp_path / "data" / "masks" / path.name
         path.rename(path.with_name(f"new{path.name}"))
@@ -208,7 +181,7 @@ def test_pictures_of_an_earlier_run_go_when_its_unit_starts(folder, small_forest
     mask_file, _ = run.picture_files("forest", "0")
     write_mask(mask_file, np.eye(8, dtype=np.uint8))
     stand_in(1)
-    run.run(progress=quiet, tell=lambda _: None)
+    run.run(tell=lambda _: None)
     assert not mask_file.exists()
 
 
@@ -220,7 +193,7 @@ def test_a_process_without_a_result_is_told(folder, small_forest, tmp_path, stan
         (1, "first line\nlast line\n", "the process ended without a result (exit status 1): last line"),
     ):
         stand_in(status, errors)
-        result = run.run(progress=quiet, tell=lambda _: None)
+        result = run.run(tell=lambda _: None)
         assert result["failures"][0]["error"] == message
         assert result["records"] == []
 
@@ -230,10 +203,9 @@ def test_processes_of_their_own_give_the_same(
     finished, folder, small_forest, units_here, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("subprocess.run", units_here)
-    again = benchmark(folder, tmp_path, [small_forest]).run(progress=quiet, tell=pytest.fail)
-    assert [one["confusion"] for one in again["records"]] == [
-        one["confusion"] for one in finished[1]["records"]
-    ]
+    again = benchmark(folder, tmp_path, [small_forest]).run(tell=pytest.fail)
+    found, expected = ([one["confusion"] for one in result["records"]] for result in (again, finished[1]))
+    assert found == expected
 
 
 def test_checkpoints_last_until_their_unit_is_done(folder, small_forest, tmp_path, stand_in):
@@ -260,13 +232,7 @@ def test_checkpoints_last_until_their_unit_is_done(folder, small_forest, tmp_pat
     assert not own.exists()
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        "fcn.weights",
-        "segkit-networks.bank.1.banks.0.weights",
-    ],
-)
+@pytest.mark.parametrize("option", ["fcn.weights", "segkit-networks.bank.1.banks.0.weights"])
 def test_fingerprints_see_weights_and_version(folder, tmp_path, monkeypatch, option):
     file = tmp_path / "weights.npz"
 
@@ -365,7 +331,7 @@ def test_no_size_is_possible(folder, small_forest, tmp_path):
         benchmark(folder, tmp_path, [small_forest], train_sizes=[7, 8])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=True)
 @pytest.mark.skipif(os.name == "nt", reason="kills by signal")
 def test_no_process_goes_on_after_a_killed_benchmark(folder, tmp_path):
     program = """

@@ -25,10 +25,8 @@ def job(folder, method, **changes):
         "seed": 3,
         "train": ["0", "4"],
         "test": ["1", "7"],
-        "groups": None,
         "tolerance": 2.0,
-        "pictures": None,
-        "checkpoint": None,
+        **dict.fromkeys(("groups", "pictures", "checkpoint")),
     } | changes
 
 
@@ -44,12 +42,8 @@ def test_a_unit_is_fit_predict_and_score(folder, small_forest):
         prediction, probability = forest.predict(images[stem], return_proba=True)
         expected = score_image(masks[stem] // 255, prediction // 255, probability, 2)
         assert {key: record[key] for key in expected} == expected
-        assert (record["method"], record["n_train"], record["seed"], record["image"]) == (
-            "forest",
-            2,
-            3,
-            stem,
-        )
+        own = [record[name] for name in ("method", "n_train", "seed", "image")]
+        assert own == ["forest", 2, 3, stem]
     unit = found["unit"]
     assert unit["train"] == ["0", "4"]
     assert unit["fit_seconds"] > 0
@@ -130,10 +124,8 @@ def test_scores_outlive_what_cannot_be_explained(folder, small_segkit, monkeypat
     found = run_unit(job(folder, small_segkit))
     assert len(found["records"]) == 2
     assert found["unit"]["explain"] is None
-    assert (
-        found["unit"]["notes"][-1]
-        == "the choices of the method cannot be shown: ZeroDivisionError: two lines"
-    )
+    told = found["unit"]["notes"][-1]
+    assert told == "the choices of the method cannot be shown: ZeroDivisionError: two lines"
 
 
 def test_embedded_pixels_have_the_features_that_training_saw(folder, small_segkit):

@@ -12,6 +12,7 @@ from segkit.images import load_pairs, write_image, write_mask
 from segkit.segmentation.threshold import label_pixels
 
 BANK = MultiscaleBank(sigma_max=2)
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from segkit._files import alone_in
-from segkit.cli.commands import main
 from segkit.cli.phantom import make_demo_set
 from segkit.errors import ConfigError
 from segkit.images import read_mask, write_image, write_mask, write_probability
+from tests.benchmark.test_objects import discs  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("units_here")
 
@@ -26,28 +26,20 @@ def folder(tmp_path_factory):
     return root
 
 
-def run(monkeypatch, *arguments):
-    """Run the command line; returns its exit status."""
-    monkeypatch.setattr("sys.argv", ["segkit", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return ended.value.code
-
-
 def page_of(folder):
     return (folder / "index.html").read_text(encoding="utf-8")
 
 
 def benchmark_of(folder, tmp_path):
-    """Give the command that compares methods on a folder."""
+    """Words that compare methods on a folder."""
     return ["benchmark", folder / "images", folder / "masks", "-o", tmp_path / "out"]
 
 
-def test_a_benchmark_writes_results_and_a_report(folder, tmp_path, monkeypatch, capsys):
+def test_a_benchmark_writes_results_and_a_report(folder, tmp_path, segkit):
     arguments = [*benchmark_of(folder, tmp_path), "--methods", "forest"]
     options = ["--train-sizes", "1,2,9", "--seeds", "1", "--set", "forest.n_estimators=4"]
-    assert run(monkeypatch, *arguments, *options) == 0
-    told = capsys.readouterr().out
+    code, told, _ = segkit(*arguments, *options)
+    assert code == 0
     assert "left out: 9 training images asked for, but of 6 only 4 are left beside the test images" in told
     result = json.loads((tmp_path / "out" / "results.json").read_text())
     mean = np.mean([record["mean_iou"] for record in result["records"] if record["n_train"] == 2])
@@ -57,18 +49,17 @@ def test_a_benchmark_writes_results_and_a_report(folder, tmp_path, monkeypatch, 
     assert (tmp_path / "out" / "results.csv").exists()
     assert f"<h1>{tmp_path.name}/out</h1>" in page_of(tmp_path / "out")
     assert '<a href="results.csv">' in page_of(tmp_path / "out")
-    assert run(monkeypatch, *arguments, *options, "--resume", "--title", "Forests & trees") == 0
+    assert segkit(*arguments, *options, "--resume", "--title", "Forests & trees")[0] == 0
     assert "<h1>Forests &amp; trees</h1>" in page_of(tmp_path / "out")
-    capsys.readouterr()
-    assert run(monkeypatch, *arguments, *options) == 2
-    assert "index.html: add --resume to go on" in capsys.readouterr().err
+    code, _, error = segkit(*arguments, *options)
+    assert (code, "index.html: add --resume to go on" in error) == (2, True)
     # what failed makes the exit status 1, what was done is kept
     broken = ["--methods", "forest,fcn", "--train-sizes", "1", "--seeds", "1", "--resume"]
     weights = ["--set", "forest.n_estimators=4", "--set", "fcn.weights=none.npz"]
-    assert run(monkeypatch, *arguments[:5], *broken, *weights) == 1
-    said = capsys.readouterr()
-    assert "fcn-n01-seed0 failed: weights none.npz: no such file" in said.err
-    assert "forest, 1 training image: object IoU" in said.out
+    code, told, error = segkit(*arguments[:5], *broken, *weights)
+    assert code == 1
+    assert "fcn-n01-seed0 failed: weights none.npz: no such file" in error
+    assert "forest, 1 training image: object IoU" in told
 
 
 @pytest.mark.parametrize(
@@ -83,15 +74,15 @@ def test_a_benchmark_writes_results_and_a_report(folder, tmp_path, monkeypatch, 
         (["--train-sizes", "7"], "6 annotated images, too few for any of the sizes 7"),
     ],
 )
-def test_bad_options_are_one_line(folder, tmp_path, monkeypatch, capsys, options, message):
-    assert run(monkeypatch, *benchmark_of(folder, tmp_path), *options) == 2
-    error = capsys.readouterr().err
+def test_bad_options_are_one_line(folder, tmp_path, segkit, options, message):
+    code, _, error = segkit(*benchmark_of(folder, tmp_path), *options)
+    assert code == 2
     assert message in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
-def test_an_interruption_tells_what_is_kept(folder, tmp_path, monkeypatch, capsys):
+def test_an_interruption_tells_what_is_kept(folder, tmp_path, monkeypatch, segkit):
     arguments = [*benchmark_of(folder, tmp_path), "--methods", "forest"]
     arguments += ["--set", "forest.n_estimators=4", "--train-sizes", "1", "--seeds", "2"]
     start, started = subprocess.run, []
@@ -103,22 +94,23 @@ def test_an_interruption_tells_what_is_kept(folder, tmp_path, monkeypatch, capsy
         return start(*args, **options)
 
     monkeypatch.setattr("subprocess.run", interrupted)
-    assert run(monkeypatch, *arguments) == 130
-    assert capsys.readouterr().err.splitlines()[-2:] == [
+    code, _, error = segkit(*arguments)
+    assert code == 130
+    assert error.splitlines()[-2:] == [
         "1 of 2 runs kept: the same command with --resume goes on",
         "segkit: interrupted",
     ]
 
 
-def test_two_benchmarks_into_one_folder(folder, tmp_path, monkeypatch, capsys):
+def test_two_benchmarks_into_one_folder(folder, tmp_path, segkit):
     with alone_in(tmp_path / "out"):
-        assert run(monkeypatch, *benchmark_of(folder, tmp_path), "--methods", "forest") == 2
-    assert f"{tmp_path / 'out'} is in use by another program" in capsys.readouterr().err
+        code, _, error = segkit(*benchmark_of(folder, tmp_path), "--methods", "forest")
+    assert (code, f"{tmp_path / 'out'} is in use by another program" in error) == (2, True)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
-def test_all_that_is_asked_for_reaches_the_runs(tmp_path, units_here, monkeypatch, capsys):
+def test_all_that_is_asked_for_reaches_the_runs(tmp_path, units_here, monkeypatch, segkit):
     monkeypatch.setattr("subprocess.run", units_here)
     for index, (image, mask) in enumerate(zip(*make_demo_set(5, shape=(64, 64)), strict=True)):
         mask[:8] = 2
@@ -133,10 +125,10 @@ def test_all_that_is_asked_for_reaches_the_runs(tmp_path, units_here, monkeypatc
     arguments = ["benchmark", "images", "masks", "-o", "out", "--methods", "forest", "--train-sizes", "1"]
     arguments += ["--seeds", "1", "--set", "forest.n_estimators=4"]
     splits = ["--groups", "groups.csv", "--test", "test.txt"]
-    assert run(monkeypatch, *arguments, *splits) == 2
-    assert "--set data.labels=" in capsys.readouterr().err
+    code, _, error = segkit(*arguments, *splits)
+    assert (code, "--set data.labels=" in error) == (2, True)
     classes = ["--set", "data.labels={0: rest, 1: cell, 2: edge}", "--set", "data.unlabelled=9"]
-    assert run(monkeypatch, *arguments, *splits, *classes) == 0
+    assert segkit(*arguments, *splits, *classes)[0] == 0
     result = json.loads((tmp_path / "out" / "results.json").read_text())
     assert result["label_map"]["names"] == ["rest", "cell", "edge"]
     assert result["label_map"]["unlabelled"] == 9
@@ -144,31 +136,15 @@ def test_all_that_is_asked_for_reaches_the_runs(tmp_path, units_here, monkeypatc
     assert [(record["image"], record["group"]) for record in result["records"]] == [("0", "p"), ("2", "q")]
 
 
-@pytest.fixture(scope="module")
-def discs(tmp_path_factory):
-    """Pairs of touching discs: masks that number them, and masks of classes."""
-    root = tmp_path_factory.mktemp("discs")
-    rows, cols = np.indices((64, 64))
-    for index in range(4):
-        labels = np.zeros((64, 64), dtype=np.uint16)
-        for number, (row, col) in enumerate([(14 + index, 14), (14 + index, 27), (42, 20), (42, 33)], 1):
-            labels[(np.hypot(rows - row, cols - col) < 7) & (labels == 0)] = number
-        noise = np.random.default_rng(index).normal(0, 0.03, labels.shape)
-        write_image(root / "images" / f"{index}.png", np.clip(0.25 + 0.5 * (labels > 0) + noise, 0, 1))
-        write_mask(root / "masks" / f"{index}.png", labels)
-        write_mask(root / "classes" / f"{index}.png", 255 * (labels > 0).astype(np.uint8))
-    return root
-
-
-def test_a_benchmark_scores_objects(discs, tmp_path, monkeypatch, capsys):
+def test_a_benchmark_scores_objects(discs, tmp_path, segkit):  # noqa: F811
     options = ["-o", tmp_path / "out", "--methods", "forest", "--train-sizes", "1", "--seeds", "1"]
     options += ["--set", "forest.n_estimators=4"]
     numbered = ["benchmark", discs / "images", discs / "masks", *options, "--objects"]
-    assert run(monkeypatch, *numbered) == 2
-    assert "if they number objects, --set data.masks=instances" in capsys.readouterr().err
-    assert run(monkeypatch, *numbered, "--set", "data.masks=instances") == 0
-    told = capsys.readouterr().out
-    assert "masks number objects: 16 objects in 4 masks" in told
+    code, _, error = segkit(*numbered)
+    assert (code, "if they number objects, --set data.masks=instances" in error) == (2, True)
+    code, told, _ = segkit(*numbered, "--set", "data.masks=instances")
+    assert code == 0
+    assert "masks number objects: 30 objects in 6 masks" in told
     result = json.loads((tmp_path / "out" / "results.json").read_text())
     found = [record["objects"]["watershed"] for record in result["records"]]
     ap = np.mean([one["tp"][0] / (one["n_true"] + one["n_predicted"] - one["tp"][0]) for one in found])
@@ -177,11 +153,10 @@ def test_a_benchmark_scores_objects(discs, tmp_path, monkeypatch, capsys):
     page = page_of(tmp_path / "out")
     assert '<section id="objects"' in page
     assert "pixel forest + watershed</th>" in page
-    assert run(monkeypatch, *numbered, "--set", "data.masks=instances", "--resume") == 0
-    capsys.readouterr()
+    assert segkit(*numbered, "--set", "data.masks=instances", "--resume")[0] == 0
     plain = ["benchmark", discs / "images", discs / "classes", *options, "--resume"]
-    assert run(monkeypatch, *plain) == 2
-    error = capsys.readouterr().err
+    code, _, error = segkit(*plain)
+    assert code == 2
     assert error == (
         f"segkit: {tmp_path / 'out'} holds runs with scores of objects: add --objects, or choose another folder\n"
     )
@@ -191,7 +166,7 @@ def test_a_benchmark_scores_objects(discs, tmp_path, monkeypatch, capsys):
     ("options", "names"),
     [(["--objects"], "segkit-no-networks,forest"), ([], "segkit-vgg,segkit-no-networks,fcn,unet,forest")],
 )
-def test_usual_methods(folder, tmp_path, monkeypatch, options, names):
+def test_usual_methods(folder, tmp_path, monkeypatch, segkit, options, names):
     chosen = []
 
     def take(given, *_):
@@ -199,40 +174,33 @@ def test_usual_methods(folder, tmp_path, monkeypatch, options, names):
         raise ConfigError("far enough")
 
     monkeypatch.setattr("segkit.benchmark.load_methods", take)
-    assert run(monkeypatch, *benchmark_of(folder, tmp_path), *options) == 2
+    assert segkit(*benchmark_of(folder, tmp_path), *options)[0] == 2
     assert ",".join(chosen) == names
 
 
 @pytest.mark.parametrize(("command", "inside"), [("benchmark", "images"), ("evaluate", "masks")])
-def test_results_are_kept_out_of_the_input(folder, monkeypatch, capsys, command, inside):
+def test_results_are_kept_out_of_the_input(folder, segkit, command, inside):
     output = folder / inside / "out"
     options = ["--images", folder / "images"] if command == "evaluate" else ["--train-sizes", "99"]
     first = folder / ("masks" if command == "evaluate" else "images")
-    assert run(monkeypatch, command, first, folder / "masks", "-o", output, *options) == 2
-    error = capsys.readouterr().err
+    code, _, error = segkit(command, first, folder / "masks", "-o", output, *options)
+    assert code == 2
     assert error == (
         f"segkit: output {output} is the input folder {folder / inside} or inside it: choose a folder elsewhere\n"
     )
     assert not output.exists()
 
 
-def test_evaluation_writes_a_report(folder, tmp_path, monkeypatch, capsys):
+def test_evaluation_writes_a_report(folder, tmp_path, segkit):
     predictions = tmp_path / "predictions"
     for index in range(6):
         [mask] = read_mask(folder / "masks" / f"{index}.png")
         write_mask(predictions / f"{index}.png", np.roll(mask, 2, axis=0))
         write_probability(predictions / "probability" / f"{index}.tif", np.roll(mask, 2, axis=0) / 255)
-    arguments = [
-        "evaluate",
-        predictions,
-        folder / "masks",
-        "-o",
-        tmp_path / "report",
-        "--images",
-        folder / "images",
-    ]
-    assert run(monkeypatch, *arguments) == 0
-    told = capsys.readouterr().out
+    arguments = ["evaluate", predictions, folder / "masks", "-o", tmp_path / "report"]
+    arguments += ["--images", folder / "images"]
+    code, told, _ = segkit(*arguments)
+    assert code == 0
     page_file = tmp_path / "report" / "index.html"
     assert f"Report: {page_file}" in told
     page = page_file.read_text(encoding="utf-8")
@@ -251,21 +219,21 @@ def test_evaluation_writes_a_report(folder, tmp_path, monkeypatch, capsys):
     for left in files:
         for other in files.keys() - {left}:
             other.unlink()
-        assert run(monkeypatch, *arguments) == 2
-        assert f"{left} would be overwritten" in capsys.readouterr().err
+        code, _, error = segkit(*arguments)
+        assert (code, f"{left} would be overwritten" in error) == (2, True)
         for other in files.keys() - {left}:
             assert not other.exists()
             other.write_bytes(files[other])
-    assert run(monkeypatch, *arguments, "--overwrite", "--title", "Demo of today") == 0
+    assert segkit(*arguments, "--overwrite", "--title", "Demo of today")[0] == 0
     assert "<h1>Demo of today</h1>" in page_of(tmp_path / "report")
 
 
-def test_a_report_needs_the_images_of_its_masks(folder, tmp_path, monkeypatch, capsys):
+def test_a_report_needs_the_images_of_its_masks(folder, tmp_path, segkit):
     write_image(tmp_path / "other" / "x.png", np.zeros((4, 4)))
     shutil.copytree(folder / "masks", tmp_path / "predicted")
     arguments = ["evaluate", tmp_path / "predicted", folder / "masks", "-o", tmp_path / "report"]
     arguments += ["--json", tmp_path / "scores.json"]
-    assert run(monkeypatch, *arguments, "--images", tmp_path / "other") == 2
-    assert "without" in capsys.readouterr().err
+    code, _, error = segkit(*arguments, "--images", tmp_path / "other")
+    assert (code, "without" in error) == (2, True)
     assert not (tmp_path / "scores.json").exists()
     assert not (tmp_path / "report" / "index.html").exists()

@@ -28,7 +28,7 @@ def restore_default_signals():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=True)
 @pytest.mark.skipif(os.name == "nt", reason="ends by signal")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_modules_are_loaded_is_one_line_and_status_130(number):

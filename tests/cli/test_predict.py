@@ -18,6 +18,7 @@ from segkit.cli.stopping import terminated_as_by_ctrl_c
 from segkit.features import Module
 from segkit.images import write_image
 from segkit.segmentation import folders
+from tests.cli.test_entry import restore_default_signals
 
 
 def picture(seed):
@@ -139,12 +140,7 @@ PROGRAM = """
 """
 
 
-def restore_default_signals():
-    """Let Ctrl-C count: a shell that runs tests in the background lets its programs ignore it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-@pytest.mark.slow
+@pytest.mark.slow(short=True)
 @pytest.mark.skipif(os.name == "nt", reason="ends by signal")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_sigterm_say_what_is_done_and_how_to_go_on(line, segkit, tmp_path, number):
@@ -182,16 +178,10 @@ def test_images_that_clash_are_named_once(line, segkit, tmp_path):
     assert err.count("is a folder called overlay, as results are") == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--workers", "0"), "0 workers: expected a whole number from 1 on"),
-    ],
-)
-def test_workers_that_make_no_sense_are_one_line(line, segkit, tmp_path, options, message):
-    code, _, err = segkit(*line, *options)
+def test_workers_that_make_no_sense_are_one_line(line, segkit, tmp_path):
+    code, _, err = segkit(*line, "--workers", "0")
     assert (code, err.count("\n")) == (2, 1)
-    assert err.startswith(f"segkit: {message}")
+    assert err.startswith("segkit: 0 workers: expected a whole number from 1 on")
     assert not (tmp_path / "out").exists()
 
 

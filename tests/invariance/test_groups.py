@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from segkit.errors import ConfigError, InputError
 from segkit.invariance import (
@@ -39,10 +37,7 @@ LINEAR = EXACT | {
     "rotation": (Rotation(7), (6, 5)),
     "rotation of colours": (Rotation(7), (6, 5, 3)),
     "scaling": (Scaling((0.7, 1.0, 1.6)), (6, 6)),
-    "affine": (
-        Affine(rotation=Normal(20), scale=LogNormal(0.2), shear=Normal(0.2), shift=Normal(1)),
-        (6, 7),
-    ),
+    "affine": (Affine(rotation=Normal(20), scale=LogNormal(0.2), shear=Normal(0.2), shift=Normal(1)), (6, 7)),
     "composition": (Composition((Rotation(5), Translation(max_shift=1))), (5, 5)),
 }
 
@@ -94,21 +89,12 @@ def test_is_unitary_tells_whether_inner_products_stay(name):
     assert all(kept) == group.is_unitary
 
 
-@settings(max_examples=25)
-@given(name=st.sampled_from(sorted(EXACT)), seed=st.integers(0, 1000))
-def test_sampled_elements_are_listed_ones(name, seed):
-    group, shape = EXACT[name]
-    x = np.random.default_rng(5).normal(size=(1, *shape))
-    listed = {group.act(g, x).tobytes() for g in group.elements(shape)}
-    assert {group.act(g, x).tobytes() for g in group.sample(3, shape, np.random.RandomState(seed))} <= listed
-
-
-@pytest.mark.parametrize("name", ["dihedral", "translation", "permutation"])
-def test_draws_are_uniform(name):
+@pytest.mark.parametrize("name", EXACT)
+def test_draws_are_uniform_over_the_listed_elements(name):
     group, shape = EXACT[name]
     x = np.random.default_rng(6).normal(size=(1, *shape))
     position = {group.act(g, x).tobytes(): n for n, g in enumerate(group.elements(shape))}
-    draws = group.sample(6000, shape, np.random.default_rng(0))
+    draws = group.sample(6000, shape, np.random.RandomState(0))
     counts = np.bincount([position[group.act(g, x).tobytes()] for g in draws], minlength=len(position))
     expected = 6000 / len(position)
     chi_squared = ((counts - expected) ** 2 / expected).sum()

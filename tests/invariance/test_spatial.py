@@ -6,28 +6,12 @@ from scipy import ndimage
 from skimage.transform import warp_polar
 
 from segkit.errors import ConfigError, InputError
-from segkit.invariance import (
-    Affine,
-    Dihedral,
-    LogNormal,
-    Normal,
-    Rotation,
-    Scaling,
-    Translation,
-    Uniform,
-)
+from segkit.invariance import Affine, Dihedral, LogNormal, Normal, Rotation, Scaling, Translation, Uniform
 
 
 @pytest.fixture
 def images():
     return np.random.default_rng(0).normal(size=(3, 7, 6))
-
-
-@pytest.fixture
-def blob():
-    """A smooth image, which interpolation hardly changes."""
-    rows, cols = np.indices((41, 41)) - 20
-    return (np.exp(-((rows - 3) ** 2 + cols**2) / 40) + np.exp(-(rows**2 + (cols + 6) ** 2) / 20))[None]
 
 
 @pytest.mark.parametrize("shift", [(0, 0), (2, -3), (-1, 0), (6, 5), (0, 1)])
@@ -105,26 +89,10 @@ def test_cubic_rotation_is_scipys(images):
         group.adjoint(-7.0, images)
 
 
-def test_rotation_there_and_back_on_a_smooth_image(blob):
-    group = Rotation()
-    turned = group.act(33.0, blob)
-    assert abs(turned - blob).max() > 0.3
-    np.testing.assert_allclose(group.act(-33.0, turned), blob, atol=0.05)
-
-
 def test_angles_are_uniform_or_listed():
     haar = np.array(Rotation().sample(4000, (5, 5), np.random.default_rng(0)))
     assert abs(np.exp(1j * np.radians(haar)).mean()) < 4 / np.sqrt(4000)
     assert set(Rotation(3).sample(50, (5, 5), np.random.default_rng(0))) == {0.0, 120.0, 240.0}
-
-
-@pytest.mark.parametrize("factor", [0.6, 1.5])
-def test_unitary_scaling_keeps_norms_in_the_continuum(blob, factor):
-    scaled = Scaling((factor,)).act(factor, blob)
-    assert np.linalg.norm(scaled) == pytest.approx(np.linalg.norm(blob), rel=0.03)
-    plain = Scaling((factor,), unitary=False).act(factor, blob)
-    np.testing.assert_allclose(plain, scaled * factor)
-    assert plain[0, 20, 20] == pytest.approx(blob[0, 20, 20])
 
 
 def test_affine_follows_its_laws():
@@ -137,26 +105,12 @@ def test_affine_follows_its_laws():
     assert -20 <= min(angles) < -15 < 15 < max(angles) <= 20
 
 
-def test_affine_is_the_composition_of_its_parts(blob):
-    rng = np.random.default_rng(0)
-    group = Affine(rotation=Normal(30), unitary=False)
-    [matrix] = group.sample(1, (41, 41), rng)
-    angle = np.degrees(np.arctan2(matrix[1, 0], matrix[0, 0]))
-    np.testing.assert_allclose(group.act(matrix, blob), Rotation().act(angle, blob), atol=1e-9)
-    group = Affine(scale=LogNormal(0.3))
-    [matrix] = group.sample(1, (41, 41), rng)
-    np.testing.assert_allclose(group.act(matrix, blob), Scaling((1.0,)).act(matrix[0, 0], blob), atol=1e-9)
-    shift = np.array([[1, 0, 2], [0, 1, -3], [0, 0, 1.0]])
-    np.testing.assert_allclose(
-        group.act(shift, blob), Translation(max_shift=3, mode="zero").act((2, -3), blob), atol=1e-12
-    )
-
-
-def test_turns_of_a_polar_grid_are_shifts(blob):
+def test_turns_of_a_polar_grid_are_shifts():
     """Turns to the left move columns up: warp_polar counts angles clockwise."""
-    polar, turned = (
-        warp_polar(image, output_shape=(24, 15)) for image in (blob[0], Rotation().act(45.0, blob)[0])
-    )
+    rows, cols = np.indices((41, 41)) - 20
+    blob = np.exp(-((rows - 3) ** 2 + cols**2) / 40) + np.exp(-(rows**2 + (cols + 6) ** 2) / 20)
+    turned = Rotation().act(45.0, blob[None])[0]
+    polar, turned = (warp_polar(image, output_shape=(24, 15)) for image in (blob, turned))
     group = Translation((12, 0))
     assert len(group.elements((24, 15))) == 24
     np.testing.assert_allclose(turned, group.act((-3, 0), polar[None])[0], atol=0.06)
@@ -207,15 +161,6 @@ def test_affine_shears_first_then_scales_turns_and_shifts():
     by_hand = turn @ np.diag([2, 2, 1]) @ np.array([[1, 0, 0], [0.5, 1, 0], [0, 0, 1]])
     by_hand[:2, 2] = 3, -1
     np.testing.assert_allclose(matrix, by_hand, atol=1e-12)
-
-
-def test_affine_moves_a_bright_pixel():
-    """One column to the right for each row below the centre, then two rows down."""
-    image = np.zeros((1, 11, 11))
-    image[0, 7, 4] = 1
-    sheared = Affine(shear=Always((1.0,)), shift=Always((2.0, 0.0)), unitary=False)
-    [matrix] = sheared.sample(1, (11, 11), np.random.default_rng(0))
-    assert np.argwhere(sheared.act(matrix, image)[0] > 0.5).tolist() == [[9, 6]]
 
 
 def test_shifts_are_drawn_without_listing_them_all():

@@ -1,21 +1,9 @@
 import numpy as np
 import pytest
-from scipy.ndimage import shift
 
 from segkit.errors import ConfigError, InputError
 from segkit.invariance import tangent, tangent_distances
 from segkit.invariance.tangent import TANGENTS, tangent_vectors
-
-
-def blobs(rng, n, size=16):
-    """Smooth images: a few Gaussian bumps each, away from the edge."""
-    grid = np.arange(size)
-    images = np.zeros((n, size, size))
-    for image in images:
-        for row, col, width in rng.uniform((5, 5, 1.2), (size - 6, size - 6, 2.0), (4, 3)):
-            bump = np.exp(-((grid - row) ** 2) / (2 * width**2))
-            image += np.outer(bump, np.exp(-((grid - col) ** 2) / (2 * width**2)))
-    return images
 
 
 def naive_distance(x, y, *, elasticity, two_sided):
@@ -69,41 +57,15 @@ def test_tangents_are_derivatives_by_the_transformations():
     np.testing.assert_allclose(vectors[0, TANGENTS.index("thickness")], gradient)
 
 
-def test_an_image_moved_along_itstangent_is_at_distance_0():
-    v, u = np.indices((33, 33)) - 16.0
-    image = np.exp(-((u / 3) ** 2 + (v / 2.5) ** 2) / 2)
-    along = 2 * (-u / 9) * image  # twice the derivative to the right, before smoothing
-    moved = image + along
-    assert tangent_distances(image[None], moved[None])[0, 0] < 1e-4 * (along**2).sum()
-
-
-def test_small_shifts_hardly_count(rng):
-    X = blobs(rng, 4)
-    moved = np.stack([shift(image, (0.4, -0.3), order=5) for image in X])
-    distances = tangent_distances(X, moved)
-    assert (np.diag(distances) < 0.01 * ((X - moved) ** 2).sum(axis=(1, 2))).all()
-    assert (distances.argmin(axis=1) == np.arange(4)).all()
-
-
 def test_distances_are_symmetric_and_0_to_oneself(rng):
-    X = blobs(rng, 5)
+    X = rng.normal(size=(5, 16, 16))
     distances = tangent_distances(X)
     np.testing.assert_allclose(distances, distances.T, atol=1e-9)
     np.testing.assert_allclose(np.diag(distances), 0, atol=1e-9)
 
 
-def test_moving_both_images_brings_them_nearer_than_moving_one(rng):
-    X, Y = blobs(rng, 4), blobs(rng, 3)
-    still = tangent_distances(X, Y, elasticity=1e12)
-    one_sided, two_sided = (tangent_distances(X, Y, two_sided=both) for both in (False, True))
-    assert (one_sided < still).all()
-    assert (two_sided < one_sided).all()
-    smooth = [tangent_vectors(images)[0].reshape(len(images), -1) for images in (X, Y)]
-    np.testing.assert_allclose(still, ((smooth[0][:, None] - smooth[1]) ** 2).sum(axis=2))
-
-
 def test_a_blank_image_does_not_move(rng):
-    X = blobs(rng, 1)
+    X = rng.normal(size=(1, 16, 16))
     smooth = tangent_vectors(X)[0]
     blank = np.zeros_like(X)
     np.testing.assert_allclose(tangent_distances(X, blank, two_sided=False), (smooth**2).sum())
@@ -119,38 +81,25 @@ def test_dependent_tangents_are_one_direction(rng):
 
 
 def test_blocks_do_not_change_the_result(rng, monkeypatch):
-    X, Y = blobs(rng, 5), blobs(rng, 3)
+    X, Y = rng.normal(size=(5, 16, 16)), rng.normal(size=(3, 16, 16))
     whole = tangent_distances(X, Y)
     monkeypatch.setattr(tangent, "MEMORY", 1)
     np.testing.assert_allclose(tangent_distances(X, Y), whole, rtol=1e-12)
 
 
 def test_bad_input(rng):
-    X = blobs(rng, 2)
-    for function, options, error, message in [
-        (
-            tangent_distances,
-            {"X": X.reshape(2, -1)},
-            InputError,
-            r"array of shape \(2, 256\): tangents are derivatives of images; give grey images \(n_samples, H, W\)$",
-        ),
-        (
-            tangent_distances,
-            {"X": X, "Y": X.reshape(2, 8, 32)},
-            InputError,
-            r"arrays of shapes .* of one shape",
-        ),
-        (tangent_distances, {"X": X * np.nan}, InputError, "512 of 512 values are NaN or infinite"),
-        (
-            tangent_vectors,
-            {"X": X, "tangents": ("shear",)},
-            ConfigError,
-            r"tangents=\('shear',\): choose at least one of horizontal, vertical",
-        ),
-        (tangent_vectors, {"X": X, "tangents": ()}, ConfigError, r"tangents=\(\): choose at least one of"),
+    X = rng.normal(size=(2, 16, 16))
+    grey = r"array of shape \(2, 256\): tangents are derivatives of images; give grey images \(n_samples, H, W\)$"
+    unknown = r"tangents=\('shear',\): choose at least one of horizontal, vertical"
+    for options, error, message in [
+        ({"X": X.reshape(2, -1)}, InputError, grey),
+        ({"X": X, "Y": X.reshape(2, 8, 32)}, InputError, r"arrays of shapes .* of one shape"),
+        ({"X": X * np.nan}, InputError, "512 of 512 values are NaN or infinite"),
+        ({"X": X, "tangents": ("shear",)}, ConfigError, unknown),
+        ({"X": X, "tangents": ()}, ConfigError, r"tangents=\(\): choose at least one of"),
     ]:
         with pytest.raises(error, match=f"^{message}"):
-            function(**options)
+            tangent_distances(**options)
 
 
 @pytest.mark.parametrize("value", [0, np.nan, np.inf])

@@ -22,19 +22,11 @@ class ProductsAndSquares(Embedding):
         yield products**2
 
 
-def collect(X, templates, group, *, of_templates, elements, **options):
-    transform = group.adjoint if of_templates else group.act
+def collect(X, templates, group, *, of_templates, **options):
+    options |= {"of_templates": of_templates, "transform": group.adjoint if of_templates else group.act}
     values = np.full((len(X), 2, len(templates)), np.nan)
     blocks = 0
-    for average in orbit_averages(
-        X,
-        templates,
-        ProductsAndSquares(),
-        elements=elements,
-        transform=transform,
-        of_templates=of_templates,
-        **options,
-    ):
+    for average in orbit_averages(X, templates, ProductsAndSquares(), **options):
         assert np.isnan(values[average.rows, :, average.templates]).all()
         values[average.rows, :, average.templates] = average.values.numpy()
         blocks += 1
@@ -73,16 +65,8 @@ def test_pairs_evaluated_at_once_fit_the_memory(of_templates):
     many, few, embedding = np.ones((200, 1)), np.ones((5, 1)), ProductsAndSquares()
     X, templates = (many, few) if of_templates else (few, many)
     limit = 128_000
-    averages = orbit_averages(
-        X,
-        templates,
-        embedding,
-        elements=range(2),
-        transform=lambda element, block: block,
-        of_templates=of_templates,
-        memory_limit=limit,
-    )
-    assert len(list(averages)) == 1
+    options = {"transform": lambda element, block: block, "of_templates": of_templates, "memory_limit": limit}
+    assert len(list(orbit_averages(X, templates, embedding, elements=range(2), **options))) == 1
     assert sum(embedding.pairs) == 2 * 200 * 5
     assert 1 < max(embedding.pairs) * PAIR_BYTES <= limit / 4
 
@@ -95,17 +79,8 @@ def test_each_block_is_transformed_once_by_each_element(images, templates, of_te
         applied.append((element, block.tobytes()))
         return block
 
-    list(
-        orbit_averages(
-            images,
-            templates,
-            ProductsAndSquares(),
-            elements=range(4),
-            transform=transform,
-            of_templates=of_templates,
-            memory_limit=1,
-        )
-    )
+    options = {"elements": range(4), "of_templates": of_templates, "memory_limit": 1}
+    list(orbit_averages(images, templates, ProductsAndSquares(), transform=transform, **options))
     assert len(applied) == len(set(applied)) == 4 * len(templates if of_templates else images)
 
 

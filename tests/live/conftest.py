@@ -84,20 +84,40 @@ def session(project, cache):
         yield running
 
 
-@pytest.fixture
-def heard(session):
+def listen(session):
+    """Events of a session from now on."""
     events = Heard()
     session.subscribe(events.append)
     return events
 
 
-def draw(session, key, truth, *, value=None, stroke=None):
+@pytest.fixture
+def heard(session):
+    return listen(session)
+
+
+def complaint(error, call, *args, **kwargs):
+    """What is said against a call, in one line."""
+    with pytest.raises(error) as caught:
+        call(*args, **kwargs)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def draw(session, key, truth, *, value=None):
     """Draw two strokes, one within each class."""
     rows = slice(10, 50)
     for label in (0, 1) if value is None else (value,):
         mask = np.zeros(truth.shape, dtype=bool)
         mask[rows] = truth[rows] == label
-        session.paint(key, (0, 0), mask, label, stroke=stroke)
+        session.paint(key, (0, 0), mask, label)
+
+
+def learn(session, truth):
+    """Open the first image, draw on it, and wait until all is done."""
+    session.open("a")
+    draw(session, "a", truth["a"])
+    assert session.wait(PATIENCE)
 
 
 def rebuilt(events, shape):

@@ -33,14 +33,6 @@ def test_distance_is_the_posterior_variance(kernels, rng):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_distance_lies_between_zero_and_the_kernel_and_falls_with_images(kernels, rng):
-    Z, X = rng.normal(size=(50, 4)), rng.normal(size=(20, 4))
-    one, two = (LabelledPixels(kernels, Z, n_images=n).distance(X) for n in (1, 2))
-    assert (two >= 0).all()
-    assert (two < one).all()
-    assert (one <= np.diag(gram(kernels, X, X))).all()
-
-
 def test_uncertainty_is_the_entropy():
     found = uncertainty(np.array([[0.5, 0.5], [1, 0], [0.25, 0.75]]))
     entropy = -(0.25 * np.log2(0.25) + 0.75 * np.log2(0.75))
@@ -52,10 +44,6 @@ def test_regions_are_the_best_squares():
     scores = np.zeros((12, 18))
     scores[1:3, 2:4], scores[8:10, 15:17] = 1, 2
     assert mark_regions(scores, 4, side=8) == [(32, 60, 40, 68), (4, 8, 12, 16)]
-
-
-def test_no_region_where_nothing_is_to_be_learnt():
-    assert mark_regions(np.zeros((5, 7)), 8) == []
 
 
 def test_the_last_region_is_cut_by_the_border():

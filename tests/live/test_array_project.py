@@ -13,6 +13,7 @@ from segkit.config.schema import Config
 from segkit.errors import InputError, OutputError
 from segkit.images import UNLABELLED, read_image
 from segkit.live import ArrayProject, FeatureCache, LabelClass, LiveSession
+from tests.live.conftest import complaint
 
 FAST = Config.from_options(
     {"training": {"pixels": 500}, "selection": {"pixels": 300}, "kernel": {"family": "linear"}}
@@ -37,12 +38,6 @@ def painted(**options):
     project.labels("a").paint((0, 0), np.ones((40, 10), dtype=bool), 1)
     project.labels("a").paint((0, 38), np.ones((40, 10), dtype=bool), 2)
     return project
-
-
-def complaint(error, call, *args, **kwargs):
-    with pytest.raises(error) as caught:
-        call(*args, **kwargs)
-    return str(caught.value)
 
 
 def test_a_session_judges_though_other_work_took_longer_than_the_pause(cache, monkeypatch):
@@ -167,11 +162,9 @@ def test_images_are_written_without_loss(image, tmp_path):
 
 
 def test_odd_names_become_files_that_belong_together(cache, tmp_path):
-    names = ["cells", "cells_mask", "labels", "a/b: c#2", "", "ä"]
     project = ArrayProject(classes=TWO, output=tmp_path)
-    for name in names:
-        if name:
-            project.add(name, two_tone(), painted().labels("a").labels)
+    for name in ("cells", "cells_mask", "labels", "a/b: c#2", "ä"):
+        project.add(name, two_tone(), painted().labels("a").labels)
     with LiveSession(project, config=FAST, cache=cache) as session:
         segmenter = segkit.load(session.export().model)
     assert segmenter.summary_.n_images == 5

@@ -79,7 +79,7 @@ def test_entries_that_together_hold_exactly_the_limit_stay(tmp_path):
         os.utime(tmp_path / key / "maps.json", ns=(place, place))
     kept = sum(file.stat().st_size for key in "ab" for file in (tmp_path / key).iterdir())
     store.put("c", maps_of(n=(limit - kept) // 4))  # 4 bytes a value
-    assert [key for key in "abc" if store.get(key) is None] == []
+    assert all(store.get(key) is not None for key in "abc")
     store.put("c", maps_of(n=(limit - kept) // 4 + 2))
     assert [key for key in "abc" if store.get(key) is None] == ["a"]
 
@@ -120,7 +120,7 @@ def test_an_entry_that_another_program_wrote_first_stays(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["k"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=True)
 def test_two_programs_fill_one_cache(tmp_path):
     script = """
 import sys
@@ -135,17 +135,12 @@ for turn in range(60):
     kept = store.get(f"k{value}") or store.put(f"k{value}", maps)
     assert (kept[0].values == value).all()
 """
-    programs = [
-        subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", script, str(tmp_path)],
-            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-        )
-        for _ in range(2)
-    ]
+    command = [sys.executable, "-W", "error", "-c", script, str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    programs = [subprocess.Popen(command, env=environment) for _ in range(2)]
     assert [program.wait() for program in programs] == [0, 0]
-    assert (
-        sum(path.stat().st_size for path in tmp_path.rglob("*.npy")) <= 4 * 6_600
-    )  # both may add one at the same time
+    size = sum(path.stat().st_size for path in tmp_path.rglob("*.npy"))
+    assert size <= 4 * 6_600  # both may add one at the same time
 
 
 def test_a_full_disk_gives_the_maps_back_with_one_warning(tmp_path, monkeypatch):
@@ -173,10 +168,9 @@ def test_files_that_cannot_be_removed_are_skipped(tmp_path, monkeypatch):
 
 
 def test_parts_of_a_killed_program_are_removed_a_day_later(tmp_path):
-    for name, age in (("old", 0), ("new", None)):
+    for name in ("old", "new"):
         (tmp_path / f".part-{name}").mkdir()
-        if age is not None:
-            os.utime(tmp_path / f".part-{name}", (age, age))
+    os.utime(tmp_path / ".part-old", (0, 0))
     FeatureCache(tmp_path).put("k", maps_of())
     assert sorted(path.name for path in tmp_path.iterdir()) == [".part-new", "k"]
 
@@ -227,12 +221,7 @@ def test_of_a_file_of_weights_the_content_counts(tmp_path):
         weights = source.weights_used(np.arange(source.n_channels(1)), 1)
         np.savez(tmp_path / f"{name}.npz", **{key: factor * weight for key, weight in weights.items()})
     shutil.copy(tmp_path / "a.npz", tmp_path / "copy.npz")
-    keys = {
-        name: content_key(
-            IMAGE,
-            ConvNetBank("squeezenet1_1", weights=str(tmp_path / f"{name}.npz"), layers=["conv1"]),
-            "",
-        )
-        for name in ("a", "b", "copy")
-    }
-    assert keys["a"] == keys["copy"] != keys["b"]
+    files = [str(tmp_path / f"{name}.npz") for name in ("a", "copy", "b")]
+    banks = [ConvNetBank("squeezenet1_1", weights=file, layers=["conv1"]) for file in files]
+    first, copy, other = (content_key(IMAGE, bank, "") for bank in banks)
+    assert first == copy != other

@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from segkit.errors import InputError
 from segkit.live import Drawing
+from tests.live.conftest import complaint
 
 SHAPE = (5, 7)
 PAINT = st.tuples(
@@ -124,24 +125,19 @@ def test_a_stroke_takes_memory_of_its_own_size():
 
 
 def test_bad_input():
-    for call, message in (
+    drawing, square = Drawing.blank((3, 3)), np.ones((2, 2), dtype=bool)
+    for call, arguments, message in (
         (
-            lambda d: d.paint((0, 0), np.ones((2, 2)), 1),
+            drawing.paint,
+            [(0, 0), 1.0 * square, 1],
             "mask of shape (2, 2) and dtype float64, expected (h, w) of bool",
         ),
+        (drawing.paint, [(0, 0), square, 256], "value 256: give a mask value from 0 to 254, or 255 to erase"),
         (
-            lambda d: d.paint((0, 0), np.ones((2, 2), dtype=bool), 256),
-            "value 256: give a mask value from 0 to 254, or 255 to erase",
-        ),
-        (
-            lambda d: d.fill_unlabelled(np.zeros((2, 2), dtype=np.uint8)),
+            drawing.fill_unlabelled,
+            [square.astype(np.uint8)],
             "labels of shape (2, 2) and dtype uint8, expected (3, 3) of uint8",
         ),
-        (
-            lambda d: Drawing(np.zeros((2, 2))),
-            "labels of shape (2, 2) and dtype float64, expected (H, W) of uint8",
-        ),
+        (Drawing, [1.0 * square], "labels of shape (2, 2) and dtype float64, expected (H, W) of uint8"),
     ):
-        with pytest.raises(InputError) as error:
-            call(Drawing.blank((3, 3)))
-        assert str(error.value) == message
+        assert complaint(InputError, call, *arguments) == message

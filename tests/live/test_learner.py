@@ -24,7 +24,7 @@ def features(rng):
 
 
 class Reader:
-    """Give features, and count the pixels that are asked for."""
+    """Read features, and count the pixels that are asked for."""
 
     def __init__(self, maps):
         self.maps, self.n_read = maps, 0
@@ -35,8 +35,7 @@ class Reader:
 
 
 def learner(maps):
-    segmenter = Segmenter()
-    return Learner(segmenter, np.ones(3), Reader(maps))
+    return Learner(Segmenter(), np.ones(3), Reader(maps))
 
 
 def labels(*boxes):

@@ -21,13 +21,11 @@ from segkit.live import (
     Status,
 )
 from segkit.segmentation.segmenter import load
-from tests.live.conftest import PATIENCE, Heard, draw, rebuilt
+from tests.live.conftest import PATIENCE, draw, learn, listen, rebuilt
 
 
 def test_strokes_in_prediction_out(session, heard, truth):
-    session.open("a")
-    draw(session, "a", truth["a"])
-    assert session.wait(PATIENCE)
+    learn(session, truth)
     values, times = rebuilt(heard.of(Prediction), truth["a"].shape)
     assert (times == 1).all()
     assert (values == truth["a"]).mean() > 0.95
@@ -42,8 +40,7 @@ def test_coarse_comes_before_fine(project, cache, truth, monkeypatch):
     monkeypatch.setattr(segkit.live.features, "COARSE_CELLS", 400)
     monkeypatch.setattr("segkit.live.canvas.BLOCK", 32)
     with LiveSession(project, cache=cache) as session:
-        heard = Heard()
-        session.subscribe(heard.append)
+        heard = listen(session)
         session.open("a")
         session.look("a", (0, 40, 32, 80))
         draw(session, "a", truth["a"])
@@ -86,9 +83,7 @@ def test_closing_saves(project, cache, truth):
 
 
 def test_undo_takes_the_prediction_back(session, truth):
-    session.open("a")
-    draw(session, "a", truth["a"])
-    assert session.wait(PATIENCE)
+    learn(session, truth)
     patch = session.undo("a")
     assert (patch.values == 255).any()
     with pytest.raises(InputError, match="nothing is predicted yet: draw strokes of two classes or more"):
@@ -159,13 +154,7 @@ def test_export_is_what_the_command_line_trains(session, project, truth, monkeyp
         draw(session, key, truth[key])
     done = session.export()
     exported = load(done.model)
-    images = load_pairs(
-        project.source,
-        done.masks,
-        labels={0: "background", 1: "foreground"},
-        unlabelled=255,
-        only_annotated=True,
-    )
+    images = load_pairs(project.source, done.masks, only_annotated=True, **project.training_options())
     assert images.stems == ["a", "b"]
     expected = exported.predict(images.images)
     probabilities = exported.predict_proba(images.images)
@@ -186,17 +175,11 @@ def test_export_is_what_the_command_line_trains(session, project, truth, monkeyp
         assert np.mean(one == other) > 0.999
 
 
-def test_nothing_to_export(session):
-    with pytest.raises(InputError, match="nothing is labelled yet"):
-        session.export()
-
-
 def test_an_opened_model_is_shown_until_strokes_are_asked_for(project, cache, model, truth):
     names = model.label_map_.names
     project.set_classes([LabelClass(0, names[1], "#000000"), LabelClass(1, names[0], "#ffffff")])
     with LiveSession(project, cache=cache, model=model) as session:
-        heard = Heard()
-        session.subscribe(heard.append)
+        heard = listen(session)
         assert (session.has_model, session.source) == (True, "model")
         session.open("a")
         assert session.wait(PATIENCE)
@@ -248,12 +231,11 @@ def test_an_image_that_vanishes_is_told_and_its_labels_stay(session, heard, proj
     assert project.label_path("b").exists()
 
 
-def test_an_image_of_other_channels_is_told(session, heard, folder, rng):
+def test_an_image_of_other_channels_is_told(folder, rng):
     write_image(folder / "images" / "d.png", rng.random((30, 30, 3)))
     project = Project(folder / "images", folder / "other")
     with project, LiveSession(project) as session:
-        heard = Heard()
-        session.subscribe(heard.append)
+        heard = listen(session)
         session.open("a")
         assert session.wait(PATIENCE)
         session.open("d")
@@ -289,9 +271,7 @@ def test_banks_that_learn_filters_are_refused(project, cache):
 
 
 def test_advice_marks_regions_and_ranks_other_images(session, truth):
-    session.open("a")
-    draw(session, "a", truth["a"])
-    assert session.wait(PATIENCE)
+    learn(session, truth)
     advised = session.suggest("a")
     assert advised.key == "a"
     assert 1 <= len(advised.boxes) <= 3

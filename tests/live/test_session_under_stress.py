@@ -12,7 +12,7 @@ from segkit.live import Failed, LabelClass, LiveSession, Prediction, Project, Sa
 from segkit.live.canvas import Canvas
 from segkit.live.learner import Labelled
 from segkit.live.opened import OpenedModel
-from tests.live.conftest import PATIENCE, Heard, blobs, draw, rebuilt
+from tests.live.conftest import PATIENCE, blobs, draw, learn, listen, rebuilt
 
 
 def once(before, work):
@@ -39,9 +39,7 @@ def test_a_stroke_while_labels_are_looked_at_is_learnt(session, truth, monkeypat
 
 def test_another_image_opened_while_one_is_painted(session, heard, truth, monkeypatch):
     monkeypatch.setattr(Canvas, "__init__", once(lambda: session.open("b"), Canvas.__init__))
-    session.open("a")
-    draw(session, "a", truth["a"])
-    assert session.wait(PATIENCE)
+    learn(session, truth)
     of_b = [event for event in heard.of(Prediction) if event.key == "b"]
     for generation in {event.generation for event in of_b}:
         values, _ = rebuilt([event for event in of_b if event.generation == generation], truth["b"].shape)
@@ -53,8 +51,7 @@ def test_strokes_asked_for_while_the_opened_model_paints(project, cache, model, 
     names = model.label_map_.names  # other way round, so that its prediction is told from that of strokes
     project.set_classes([LabelClass(0, names[1], "#000000"), LabelClass(1, names[0], "#ffffff")])
     with LiveSession(project, cache=cache, model=model) as session:
-        heard = Heard()
-        session.subscribe(heard.append)
+        heard = listen(session)
         draw(session, "a", truth["a"])
         assert session.wait(PATIENCE)
         monkeypatch.setattr(OpenedModel, "paint", once(lambda: session.use("strokes"), OpenedModel.paint))
@@ -68,14 +65,11 @@ def test_a_prediction_asked_for_keeps_no_block_from_the_listeners(project, cache
     monkeypatch.setattr(segkit.live.features, "COARSE_CELLS", 400)
     monkeypatch.setattr("segkit.live.canvas.BLOCK", 32)
     with LiveSession(project, cache=cache) as session:
-        heard = Heard()
-        session.subscribe(heard.append)
+        heard = listen(session)
         session.subscribe(
             lambda event: isinstance(event, Prediction) and event.stride > 1 and session.predict("a")
         )
-        session.open("a")
-        draw(session, "a", truth["a"])
-        assert session.wait(PATIENCE)
+        learn(session, truth)
         events = heard.of(Prediction)
         first = [event for event in events if event.generation == events[0].generation]
         assert (rebuilt(first, truth["a"].shape)[1] == 1).all()
@@ -93,9 +87,7 @@ def test_waiting_ends_when_labels_are_on_disk(session, project, truth, monkeypat
 
 def test_a_listener_that_fails_stops_nothing(session, project, truth, caplog):
     session.subscribe(lambda event: 1 / 0)
-    session.open("a")
-    draw(session, "a", truth["a"])
-    assert session.wait(PATIENCE)
+    learn(session, truth)
     assert project.unsaved() == []
     assert (session.predict("a")[0] == truth["a"]).mean() > 0.95
     assert "a listener failed at Saved" in caplog.text
@@ -153,8 +145,7 @@ def test_an_image_that_cannot_be_filtered_is_told_once(project, cache, truth, mo
 
     monkeypatch.setattr("segkit.live.session.ImageFeatures", refuse)  # before the session reads ahead
     with LiveSession(project, cache=cache) as session:
-        heard = Heard()
-        session.subscribe(heard.append)
+        heard = listen(session)
         session.open("a")
         draw(session, "a", truth["a"])
         heard.wait_for(Failed)
@@ -170,8 +161,7 @@ def test_an_image_opened_while_it_is_read_ahead_is_told_of(project, cache, monke
     monkeypatch.setattr("segkit.live.session.ImageFeatures", refuse)
     monkeypatch.setattr("segkit.live.session.QUIET_TO_LOOK_AHEAD", 0.0)
     with LiveSession(project, cache=cache) as session:
-        heard = Heard()
-        session.subscribe(heard.append)
+        heard = listen(session)
         session.live = True  # wakes it, now that it is listened to
         heard.wait_for(Failed, lambda event: event.message == "a: too small for the filters")
 

@@ -56,21 +56,6 @@ def test_rims_are_those_of_a_loop(instances, radius, random):
     )
 
 
-def test_rims_of_discs_that_touch():
-    instances = picture((30, 25, 15), (30, 56, 15))
-    ids = (instances > 0).astype(np.uint8)
-    np.testing.assert_array_equal(rim_ids(instances, ids, 15), rim_by_hand(instances, ids, 15))
-    marked = rim_ids(instances, ids, 15)
-    assert (marked[30, 36:46] == 2).all()
-    assert marked[30, 25] == marked[30, 56] == 1
-
-
-def test_the_border_of_an_image_is_no_rim():
-    full = np.ones((5, 6), dtype=np.int32)
-    np.testing.assert_array_equal(rim_ids(full, full.astype(np.uint8), 2), 1)
-    assert not rim_ids(0 * full, full.astype(np.uint8), 2).any()
-
-
 def test_radius_and_least_area_of_discs():
     instances = [picture((15, 15, 6), (40, 20, 8), (30, 60, 10)), picture((20, 20, 8), (40, 60, 8))]
     splitter = splitter_of(instances)

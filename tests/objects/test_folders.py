@@ -46,6 +46,11 @@ def complaint(error_class, *args, **options):
     return str(error.value)
 
 
+def areas(root, out="out", **options):
+    """Areas of the objects of each mask."""
+    return [image.areas.tolist() for image in measure_folder(root / "masks", root / out, **options).images]
+
+
 def test_masks_that_number_objects(folder):
     root = folder({"a/one": squares(1, 2, 3), "two": squares(5)})
     result = measure_folder(root / "masks", root / "out", masks_are="instances")
@@ -71,7 +76,7 @@ def test_pixels_are_connected_by_corners(folder):
     mask = np.zeros((6, 6), dtype=np.uint8)
     np.fill_diagonal(mask, 255)
     root = folder({"a": mask})
-    assert measure_folder(root / "masks", root / "out").images[0].areas.tolist() == [6]
+    assert areas(root) == [[6]]
 
 
 def test_masks_of_several_classes(folder):
@@ -90,16 +95,13 @@ def test_masks_of_several_classes(folder):
 
 def test_what_masks_hold_can_be_said(folder):
     root = folder({"a": squares(1, 2, 2), "b": squares(1, 2, 3)})
-    apart = measure_folder(root / "masks", root / "classes", masks_are="classes")
-    assert [image.areas.size for image in apart.images] == [3, 3]
-    whole = measure_folder(root / "masks", root / "instances", masks_are="instances")
-    assert [image.areas.tolist() for image in whole.images] == [[25, 50], [25, 25, 25]]
+    assert areas(root, "classes", masks_are="classes") == [[25, 25, 25], [25, 25, 25]]
+    assert areas(root, "instances", masks_are="instances") == [[25, 50], [25, 25, 25]]
 
 
 def test_pixels_nobody_annotated_are_no_object(folder):
     root = folder({"a": squares(1, 9, 9), "b": squares(1, 2, 9)})
-    result = measure_folder(root / "masks", root / "out", unlabelled=9, masks_are="instances")
-    assert [image.areas.size for image in result.images] == [1, 2]
+    assert areas(root, unlabelled=9, masks_are="instances") == [[25], [25, 25]]
     result = measure_folder(root / "masks", root / "named", unlabelled=9, labels={0: "no", 1: "a", 2: "b"})
     assert [image.counts for image in result.images] == [{"a": 1}, {"a": 1, "b": 1}]
 
@@ -121,28 +123,20 @@ def test_the_lowest_annotated_value_is_the_background(folder, unlabelled):
     mask[8:] = unlabelled
     root = folder({"a": mask, "b": np.where(mask == 2, 1, mask)})
     for masks_are in (None, "classes"):
-        result = measure_folder(
-            root / "masks", root / f"{masks_are}", unlabelled=unlabelled, masks_are=masks_are
-        )
-        assert [image.areas.tolist() for image in result.images] == [[9, 9], []]
+        assert areas(root, f"{masks_are}", unlabelled=unlabelled, masks_are=masks_are) == [[9, 9], []]
 
 
 def test_cells_side_by_side_need_no_background(folder):
     mask = np.kron(np.arange(1, 13).reshape(3, 4), np.ones((5, 5))).astype(np.uint8)
     root = folder({"a": mask})
-    assert "if they number objects, --set data.masks=instances" in complaint(
-        InputError, root / "masks", root / "out"
-    )
-    assert (
-        measure_folder(root / "masks", root / "out", masks_are="instances").images[0].areas.tolist()
-        == [25] * 12
-    )
+    message = complaint(InputError, root / "masks", root / "out")
+    assert "if they number objects, --set data.masks=instances" in message
+    assert areas(root, masks_are="instances") == [[25] * 12]
 
 
 def test_masks_without_any_object(folder):
     root = folder({"a": squares(0), "b": squares(0)})
-    result = measure_folder(root / "masks", root / "out")
-    assert [image.areas.size for image in result.images] == [0, 0]
+    assert areas(root) == [[], []]
     assert read(root / "out" / "objects.csv") == []
     assert [row["count"] for row in read(root / "out" / "images.csv")] == ["0", "0"]
 
@@ -150,9 +144,8 @@ def test_masks_without_any_object(folder):
 def test_intensities_are_values_of_the_image_file(folder):
     root = folder({"a_mask": squares(1, 2), "b_mask": squares(2, 3)})
     write_image(root / "images" / "c.png", np.ones((4, 4)))
-    result = measure_folder(
-        root / "masks", root / "out", images=root / "images", pixel_size=0.5, masks_are="instances"
-    )
+    options = {"images": root / "images", "pixel_size": 0.5, "masks_are": "instances"}
+    result = measure_folder(root / "masks", root / "out", **options)
     assert result.messages[1:] == ["1 image without a mask left out (c)"]
     rows = read(root / "out" / "objects.csv")
     assert [(row["image"], row["mean_green"]) for row in rows] == [
@@ -173,9 +166,8 @@ def test_masks_and_images_in_one_folder(folder):
 
 def test_single_files(folder):
     root = folder({"a_mask": squares(1, 2)})
-    [image] = measure_folder(
-        root / "masks" / "a_mask.png", root / "out", images=root / "images" / "a.png", masks_are="instances"
-    ).images
+    options = {"images": root / "images" / "a.png", "masks_are": "instances"}
+    [image] = measure_folder(root / "masks" / "a_mask.png", root / "out", **options).images
     assert (image.image, image.areas.size) == ("a", 2)
 
 
@@ -185,9 +177,8 @@ def test_pages_are_images(tmp_path):
     pages = np.stack([squares(1, 2), squares(1, 0)])
     tifffile.imwrite(tmp_path / "masks" / "a.tif", pages, photometric="minisblack")
     tifffile.imwrite(tmp_path / "images" / "a.tif", 300 * pages.astype(np.uint16), photometric="minisblack")
-    result = measure_folder(
-        tmp_path / "masks", tmp_path / "out", images=tmp_path / "images", overlay=True, masks_are="instances"
-    )
+    options = {"images": tmp_path / "images", "overlay": True, "masks_are": "instances"}
+    result = measure_folder(tmp_path / "masks", tmp_path / "out", **options)
     rows = read(tmp_path / "out" / "objects.csv")
     assert [(row["image"], row["mean_intensity"]) for row in rows] == [
         ("a#1", "300"), ("a#1", "600"), ("a#2", "300"),
@@ -280,9 +271,8 @@ def test_outlines_are_measured_like_the_label_image(folder, suffix):
     assert complaint(InputError, root / "outlines", root / "new") == (
         f"{paths[0]}, {paths[1]}: outlines without the size of their image: give the folder of images (--images DIR)"
     )
-    message = complaint(
-        InputError, root / "outlines", root / "new", images=root / "images", masks_are="classes"
-    )
+    options = {"images": root / "images", "masks_are": "classes"}
+    message = complaint(InputError, root / "outlines", root / "new", **options)
     assert "2 masks of outlines (a/one, two), which number objects, expected masks of classes" in message
 
 

@@ -53,15 +53,6 @@ def test_objects_are_the_h_maxima(rng, depth, share):
         assert find_hills(land, mask).merge(depth).max() == n_h_maxima(land, mask, depth)
 
 
-def test_depth_nought_splits_at_every_maximum(rng):
-    land = landscape(rng)
-    mask = landscape(rng) > 0
-    labels = find_hills(land, mask).merge(0)
-    tops = ndimage.label(local_maxima(np.where(mask, land, land.min() - 1), connectivity=1) & mask, SIDES)[0]
-    assert labels.max() == tops.max()
-    assert np.unique(labels[tops > 0]).size == tops.max()
-
-
 @few
 @given(masked_land)
 def test_infinite_depth_gives_the_connected_parts(given_land):
@@ -98,16 +89,6 @@ def test_merging_only_joins(given_land, one, other):
     fine, coarse = hills.merge(min(one, other)), hills.merge(max(one, other))
     pairs = np.unique(np.stack([fine.ravel(), coarse.ravel()]), axis=1)
     assert np.unique(pairs[0]).size == pairs.shape[1]
-
-
-@few
-@given(masked_land, st.floats(0, 4))
-def test_numbers_follow_the_reading_order(given_land, depth):
-    labels = find_hills(*given_land).merge(depth)
-    assert labels.dtype == np.int32
-    _, first = np.unique(labels[labels > 0], return_index=True)
-    assert (np.diff(first) > 0).all()
-    assert labels.max() == first.size
 
 
 def test_three_hills_in_a_row_merge_one_after_the_other():

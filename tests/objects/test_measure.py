@@ -71,21 +71,11 @@ def test_every_column_is_that_of_scikit_image(make, rng):
     assert set(found) - set(expected) == {"touches_border"}
 
 
-def test_objects_of_any_roughness():
-    properties = [name for name in PROPERTIES if not name.startswith("intensity")]
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        labels = blobs(rng, rng.uniform(0.3, 4), rng.uniform(0.3, 0.9))
-        found = measure(labels)
-        for name, column in regionprops_table(labels, properties=properties).items():
-            np.testing.assert_allclose(found[name], column, atol=1e-6, err_msg=name)
-
-
-@pytest.mark.parametrize("pixel_size", [(0.5, 0.5), (2.0, 0.3)])
+@pytest.mark.parametrize("pixel_size", [0.5, (0.5, 0.5), (2.0, 0.3)])
 def test_micrometres_are_spacings_of_scikit_image(pixel_size, rng):
-    labels = blobs(rng)
+    labels, spacing = blobs(rng), tuple(np.broadcast_to(pixel_size, 2).tolist())
     names = ["area", "axis_major_length", "axis_minor_length", "centroid", "eccentricity"]
-    expected = regionprops_table(labels, spacing=pixel_size, properties=names)
+    expected = regionprops_table(labels, spacing=spacing, properties=names)
     found = measure(labels, pixel_size=pixel_size)
     np.testing.assert_allclose(found["area_um2"], expected["area"])
     for name in ("axis_major_length", "axis_minor_length"):
@@ -94,17 +84,11 @@ def test_micrometres_are_spacings_of_scikit_image(pixel_size, rng):
     for axis in "01":
         np.testing.assert_allclose(found[f"centroid_um-{axis}"], expected[f"centroid-{axis}"])
     np.testing.assert_allclose(found["eccentricity"], expected["eccentricity"], atol=1e-6)
-    if pixel_size[0] == pixel_size[1]:
-        of_squares = regionprops_table(labels, spacing=pixel_size, properties=["perimeter"])
+    if spacing[0] == spacing[1]:
+        of_squares = regionprops_table(labels, spacing=spacing, properties=["perimeter"])
         np.testing.assert_allclose(found["perimeter_um"], of_squares["perimeter"])
     else:
         assert np.isnan(found["perimeter_um"]).all()
-
-
-def test_one_number_is_a_square_pixel(rng):
-    labels = blobs(rng)
-    for name, column in measure(labels, pixel_size=(0.4, 0.4)).items():
-        np.testing.assert_array_equal(measure(labels, pixel_size=0.4)[name], column)
 
 
 def test_a_rectangle_in_closed_form():
@@ -130,18 +114,6 @@ def test_a_rectangle_in_closed_form():
             "touches_border": False,
         }
     )
-
-
-def test_a_disc_has_nearly_the_measures_of_a_circle():
-    rows, columns = np.indices((201, 201))
-    radius = 90
-    labels = (np.hypot(rows - 100, columns - 100) <= radius).astype(int)
-    found = {name: column.item() for name, column in measure(labels).items()}
-    assert found["area"] == pytest.approx(np.pi * radius**2, rel=1e-3)
-    assert found["perimeter"] == pytest.approx(2 * np.pi * radius, rel=0.06)
-    assert found["axis_major_length"] == pytest.approx(2 * radius, rel=1e-3)
-    assert found["eccentricity"] < 1e-6
-    assert found["solidity"] == pytest.approx(1, abs=0.01)
 
 
 def test_only_the_border_of_the_image_counts_as_border():
@@ -196,6 +168,10 @@ def test_input_is_left_as_it_is(rng):
     np.testing.assert_array_equal(image, before[1])
 
 
+NOT_WHOLE = "expected whole numbers: give the numbers of objects, not probabilities"
+FOR, GIVE = "for a label image of shape (2, 3), expected (2, 3)", "give that of the label image"
+
+
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
@@ -208,22 +184,13 @@ def test_input_is_left_as_it_is(rng):
             np.ones((2, 3, 1)),
             "label image of shape (2, 3, 1), expected (H, W): give one number for each pixel, page by page",
         ),
-        (
-            np.array([[0, 0.25]]),
-            "label image holds 0.25, expected whole numbers: give the numbers of objects, not probabilities",
-        ),
-        (
-            np.array([[0, np.nan]]),
-            "label image holds nan, expected whole numbers: give the numbers of objects, not probabilities",
-        ),
+        (np.array([[0, 0.25]]), f"label image holds 0.25, {NOT_WHOLE}"),
+        (np.array([[0, np.nan]]), f"label image holds nan, {NOT_WHOLE}"),
         (
             np.array([[0, -1]]),
             "label image holds -1, expected 0 for background and positive numbers for objects: set such pixels to 0",
         ),
-        (
-            np.array([["a"]]),
-            "label image of <U1, expected whole numbers: convert it to integers",
-        ),
+        (np.array([["a"]]), "label image of <U1, expected whole numbers: convert it to integers"),
     ],
 )
 def test_what_is_no_label_image(labels, message):
@@ -235,25 +202,10 @@ def test_what_is_no_label_image(labels, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"image": np.ones((3, 2))},
-            "image of shape (3, 2) for a label image of shape (2, 3), expected (2, 3) or (2, 3, C): "
-            "give that of the label image",
-        ),
-        (
-            {"probability": np.ones((2, 3, 1))},
-            "probability map of shape (2, 3, 1) for a label image of shape (2, 3), expected (2, 3): "
-            "give that of the label image",
-        ),
-        (
-            {"classes": np.ones((2, 4), dtype=int)},
-            "class mask of shape (2, 4) for a label image of shape (2, 3), expected (2, 3): "
-            "give that of the label image",
-        ),
-        (
-            {"classes": np.ones((2, 3))},
-            "class mask of float64, expected integers: give class ids",
-        ),
+        ({"image": np.ones((3, 2))}, f"image of shape (3, 2) {FOR} or (2, 3, C): {GIVE}"),
+        ({"probability": np.ones((2, 3, 1))}, f"probability map of shape (2, 3, 1) {FOR}: {GIVE}"),
+        ({"classes": np.ones((2, 4), dtype=int)}, f"class mask of shape (2, 4) {FOR}: {GIVE}"),
+        ({"classes": np.ones((2, 3))}, "class mask of float64, expected integers: give class ids"),
     ],
 )
 def test_what_does_not_fit_the_label_image(options, message):

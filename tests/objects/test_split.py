@@ -12,6 +12,7 @@ from segkit.objects import Splitter, split
 from segkit.objects.split import LANDSCAPES, fill_holes, probability_of_inside, radius_of
 
 PLAIN = Splitter(smoothing=0, depth=0.1, radius=10)
+ONES = np.ones((3, 4), int)
 
 
 def discs(shape, *circles):
@@ -186,21 +187,17 @@ def test_nothing_has_no_objects():
         (np.zeros((2, 3, 4), int), {}, "mask of shape (2, 3, 4) and dtype int64: give (H, W) of bool or int"),
         (np.full((3, 4), -2), {}, "mask with negative values, down to -2: give class ids from 0"),
         (
-            np.ones((3, 4), int),
+            ONES,
             {"inside": np.ones((4, 3))},
             "inside of shape (4, 3) for a mask of (3, 4): give the same size",
         ),
         (
-            np.ones((3, 4), int),
+            ONES,
             {"probability": np.ones((3, 4, 1)), "inside": np.ones((3, 4))},
             "probability of shape (3, 4, 1) for a mask of (3, 4): give the same size",
         ),
-        (
-            np.ones((3, 4), int),
-            {"inside": np.full((3, 4), np.nan)},
-            "inside with NaN or infinite values: give finite ones",
-        ),
-        (np.ones((3, 4), int), {}, "landscape 'distance+inside' without inside: give inside=, (H, W)"),
+        (ONES, {"inside": np.full((3, 4), np.nan)}, "inside with NaN or infinite values: give finite ones"),
+        (ONES, {}, "landscape 'distance+inside' without inside: give inside=, (H, W)"),
     ],
 )
 def test_what_does_not_fit_is_told(mask, maps, message):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from segkit._common import pass_on
 from segkit.benchmark import Benchmark
 from segkit.errors import ClusterError
 from tests.benchmark.conftest import folder, small_forest  # noqa: F401
@@ -39,7 +38,7 @@ def test_a_run_whose_workers_died_has_failed(units_here, folder, small_forest, t
 
     said = []
     run = benchmark(folder, tmp_path / "out", [small_forest])
-    result = run.run(progress=pass_on, tell=said.append, workers=deadly)
+    result = run.run(tell=said.append, workers=deadly)
     assert [failure["error"] for failure in result["failures"]] == ["each worker that worked on it died"]
     assert said == [f"{run.units[0].name} failed: each worker that worked on it died"]
     assert benchmark(folder, tmp_path / "out", [small_forest]).run()["failures"] == []

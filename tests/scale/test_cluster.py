@@ -58,7 +58,7 @@ def values(spread, function, items):
     return {item: value() for item, value in spread(function, items)}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(short=True)
 def test_values_are_those_of_one_process(cluster):
     items = [number for number in range(40) if number % 2 == 0]
     assert values(cluster.spread, Odd(), items) == values(one_by_one, Odd(), items)

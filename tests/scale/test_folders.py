@@ -42,6 +42,7 @@ def test_relative_folders_are_found_by_workers_elsewhere(
     assert len(outcome.masks) == 3
 
 
+@pytest.mark.slow(short=True)
 def test_a_failing_image_is_one_failed_row(cluster, run, cell_images):
     (cell_images / "bad.png").write_bytes(b"no picture")
     assert [row.image for row in run("out", workers=cluster.spread).failed] == ["bad.png"]

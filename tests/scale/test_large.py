@@ -18,9 +18,8 @@ def fitted():
     mask = np.zeros((60, 70), dtype=int)
     mask[20:40, 20:50] = 1
     image = np.clip(0.3 + 0.3 * mask + 0.05 * rng.standard_normal(mask.shape), 0, 1)
-    return Segmenter(MultiscaleBank(sigma_max=2), training_pixels=400, selection_pixels=200).fit(
-        [image], [mask]
-    )
+    segmenter = Segmenter(MultiscaleBank(sigma_max=2), training_pixels=400, selection_pixels=200)
+    return segmenter.fit([image], [mask])
 
 
 @pytest.fixture
@@ -38,6 +37,7 @@ def read(outcome):
     return np.asarray(zarr.open_group(str(outcome.labels), mode="r")["labels/segkit/0"])
 
 
+@pytest.mark.slow(short=True)
 def test_labels_of_workers_are_those_of_one_process(cluster, fitted, slide, tmp_path, monkeypatch):
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 100**2)
     plain = segment_large(fitted, slide, tmp_path / "plain")
