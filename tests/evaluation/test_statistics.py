@@ -265,3 +265,32 @@ def test_student_interval_takes_two_numbers():
     for values, message in (([0.5], "give two or more"), ([0.5, np.nan], "none of them NaN")):
         with pytest.raises(InputError, match=message):
             student_interval(values)
+
+
+def coverage(n_seeds, of_seed, of_image, of_both, *, n_images=30, n_trials=150):
+    """How often intervals over images, and over both, hold the mean of crossed random effects (0)."""
+    rng = np.random.default_rng(0)
+    inside = np.zeros((n_trials, 2))
+    for trial in range(n_trials):
+        tested = [rng.permutation(n_images)[: n_images // 3] for _ in range(n_seeds)]
+        seed, image = np.repeat(np.arange(n_seeds), n_images // 3), np.concatenate(tested)
+        values = rng.normal(0, of_seed, n_seeds)[seed] + rng.normal(0, of_image, n_images)[image]
+        values += rng.normal(0, of_both, seed.size)
+        for way, seeds in enumerate((None, seed)):
+            low, high = bootstrap_interval(values, image, seeds, n_resamples=400, random_state=trial)
+            inside[trial, way] = low <= 0 <= high
+    return inside.mean(axis=0)
+
+
+def test_seeds_that_differ_take_intervals_over_both():
+    over_images, over_both = coverage(10, 0.5, 1.0, 0.5)
+    assert over_images < 0.85
+    assert over_both >= 0.9
+    over_images, over_both = coverage(5, 1.0, 1.0, 1.0)
+    assert over_images < 0.75
+    assert over_both >= 0.85
+
+
+def test_where_seeds_do_not_differ_intervals_over_both_are_conservative():
+    over_images, over_both = coverage(5, 0.0, 1.0, 0.5)
+    assert over_both > max(over_images, 0.95)
