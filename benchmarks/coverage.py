@@ -35,7 +35,7 @@ from segkit.evaluation.metrics import Scores, score_masks
 from segkit.evaluation.statistics import bootstrap_interval
 from segkit.features import MultiscaleBank
 from segkit.images import LabelMap, load_pairs
-from segkit.images.channels import with_channels
+from segkit.images.alike import with_channels
 from segkit.segmentation.segmenter import Segmenter
 
 N_TRAIN, N_FEW, N_TEST = 10, 5, 12

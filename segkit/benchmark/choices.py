@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from segkit.images.sampling import draw_pixels
 from segkit.kernels import MixtureRFF
-from segkit.segmentation.explain import explain_training
 from segkit.segmentation.segmenter import Segmenter
+from segkit.segmentation.summary import explain_training
 
 # Number of pixels in the plane (figure 7), and of random features behind their positions.
 _N_EMBEDDED = 400

@@ -327,8 +327,7 @@ def inspect(
         if report.faults:
             raise InputError(f"{count(len(report.faults), 'fault')} above: to be mended before training")
         return
-    from segkit.segmentation.explain import find_faults
-    from segkit.segmentation.model_file import read_model
+    from segkit.segmentation.model_file import find_faults, read_model
     from segkit.segmentation.segmenter import segmenter_of
 
     header, arrays = read_model(path)

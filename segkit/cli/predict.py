@@ -204,7 +204,7 @@ def _predict_large(
 ) -> None:
     """Segment one image by region."""
     from segkit.segmentation.large import segment_large
-    from segkit.segmentation.outcome import SUMMARY_FILE
+    from segkit.segmentation.outcome import SUMMARY
 
     try:
         outcome = segment_large(segmenter, image, output, **options)
@@ -213,7 +213,7 @@ def _predict_large(
     tell(f"{count(outcome.n_tiles, 'tile')}, labels in {outcome.labels}")
     if outcome.probability is not None:
         tell(f"probability in {outcome.probability}")
-    tell(f"shares: {outcome.row.shares}; see {output / SUMMARY_FILE}")
+    tell(f"shares: {outcome.row.shares}; see {output / SUMMARY}")
     for fault in outcome.faults[:_N_NAMED]:
         _warn(fault)
     if outcome.faults:

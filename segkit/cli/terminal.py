@@ -91,7 +91,7 @@ def describe_training(
     explain: bool = False,
 ) -> str:
     """Describe the training in three lines: what was learnt from, scores to expect, what to annotate next."""
-    from segkit.segmentation.explain import explain_training, tell_training
+    from segkit.segmentation.summary import explain_training, tell_training
 
     choices = explain_training(summary, label_map) if explain else []
     return "\n".join([*tell_training(summary, label_map, names), *choices])
@@ -207,8 +207,7 @@ def _lines_of_splittings(records: Sequence[dict[str, Any]]) -> list[str]:
 def describe_model(header: dict[str, Any], *, explain: bool = False) -> str:
     """Show the header of a model file as a table, and explain the choices of its training."""
     from segkit.images import LabelMap
-    from segkit.segmentation.explain import expected_scores, explain_training
-    from segkit.segmentation.summary import TrainingSummary
+    from segkit.segmentation.summary import TrainingSummary, expected_scores, explain_training
 
     label_map, versions = LabelMap.from_dict(header["label_map"]), header["versions"]
     summary = TrainingSummary.from_dict(header["summary"])

@@ -19,8 +19,7 @@ from segkit.evaluation.instances import which_number_objects
 from segkit.evaluation.statistics import FEW_IMAGES
 from segkit.images import UNLABELLED, LabelMap
 from segkit.images.coco import Coco
-from segkit.images.instances import open_objects
-from segkit.images.masks import Drawn, MaskReader, find_masks
+from segkit.images.masks import Drawn, MaskReader, find_masks, open_objects
 from segkit.images.numbering import NUMBERED, MaskOptions, MasksAre, describe_broken, number_objects, without
 from segkit.images.read import read_planes
 from segkit.images.stems import files_by_stem, image_name, match_stems, page_names, stem_of

@@ -2,8 +2,8 @@
 
 from segkit.images.geojson import write_geojson
 from segkit.images.inspect import ImageInspection, Inspection, inspect_images, inspect_pairs
-from segkit.images.instances import read_instances
 from segkit.images.labels import UNLABELLED, LabelMap
+from segkit.images.masks import read_instances
 from segkit.images.pairs import Dataset, Pair, load_pairs, pair
 from segkit.images.pixel_size import PixelSize, read_pixel_size
 from segkit.images.read import IMAGE_EXTENSIONS, check_image, read_image, read_mask, read_pages, to_float

@@ -13,15 +13,20 @@ from numpy.typing import NDArray
 
 from segkit._common import count, first_few, table
 from segkit.errors import InputError
+from segkit.images.alike import (
+    Facts,
+    check_scales,
+    common_channels,
+    describe_changes,
+    describe_copies,
+    describe_fault,
+)
 from segkit.images.axes import Layout
-from segkit.images.channels import common_channels, describe_changes, describe_fault
-from segkit.images.copies import describe_copies
 from segkit.images.labels import LabelMap
 from segkit.images.numbering import MaskOptions, MasksAre, Objects, summarise_objects
-from segkit.images.pairs import Facts, learnt, survey
+from segkit.images.pairs import learnt, survey
 from segkit.images.read import check_image
 from segkit.images.reading import Reading, neighbours
-from segkit.images.scales import check_scales
 from segkit.images.stems import by_stem, list_without_masks, page_names, root_of, stem_of
 
 # Integers that use less than this share of their range are probably of fewer bits, 12 of 16 for example.

@@ -15,15 +15,21 @@ def refuse_empty(output: str | Path) -> None:
         raise OutputError("the path of the output is empty: give a folder, or . for the current one")
 
 
-def refuse_existing(paths: Sequence[Path], *, overwrite: bool) -> None:
+def named(paths: Sequence[Path]) -> str:
+    """Name the first path, and count the others."""
+    return f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else str(paths[0])
+
+
+def refuse_existing(
+    paths: Sequence[Path],
+    *,
+    overwrite: bool,
+    cure: str = "choose another place, or ask for it (--overwrite, in Python overwrite=True)",
+) -> None:
     """Refuse to replace files or folders unless asked to."""
     existing = [path for path in paths if os.path.lexists(path)]
     if existing and not overwrite:
-        more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
-        raise OutputError(
-            f"{existing[0]}{more} would be overwritten: choose another place, or ask for it (--overwrite, in Python "
-            "overwrite=True)"
-        )
+        raise OutputError(f"{named(existing)} would be overwritten: {cure}")
 
 
 def refuse_unwritable(path: Path, *, within: Path | None = None) -> None:
@@ -47,10 +53,9 @@ def refuse_foreign(paths: Iterable[Path], *, is_own: Callable[[Path], bool], all
     """Refuse to replace files that segkit did not write, such as masks drawn by hand, unless asked to."""
     foreign = [] if allowed else [path for path in paths if os.path.lexists(path) and not is_own(path)]
     if foreign:
-        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
-        was = "were" if more else "was"
+        was = "were" if len(foreign) > 1 else "was"
         raise OutputError(
-            f"{foreign[0]}{more} {was} not written by segkit, and may be drawn by hand: choose another folder, or "
+            f"{named(foreign)} {was} not written by segkit, and may be drawn by hand: choose another folder, or "
             "ask to replace them (--overwrite-foreign, in Python overwrite_foreign=True)"
         )
 

@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 
 from segkit._common import count, first_few, folded
 from segkit.errors import InputError
-from segkit.images.axes import Layout, Stack
-from segkit.images.channels import (
+from segkit.images.alike import (
+    Facts,
     Kind,
+    check_scales,
     common_channels,
     describe_changes,
+    describe_copies,
     describe_fault,
-    kind_of,
 )
+from segkit.images.axes import Layout, Stack
 from segkit.images.coco import Coco
-from segkit.images.copies import describe_copies, digest_image
-from segkit.images.instances import open_objects
 from segkit.images.labels import LabelMap
-from segkit.images.masks import Drawn, MaskReader, part_folder, size_fault
+from segkit.images.masks import Drawn, MaskReader, open_objects, part_folder, size_fault
 from segkit.images.numbering import (
     CLASS_NAMES,
     NUMBERED,
@@ -45,7 +45,6 @@ from segkit.images.outlines import OUTLINE_EXTENSIONS
 from segkit.images.pixel_size import PixelSize, read_pixel_size, read_z_step
 from segkit.images.read import check_image
 from segkit.images.reading import Reading, joined, neighbours
-from segkit.images.scales import Scale, check_scales, scale_of
 from segkit.images.stems import (
     by_stem,
     has_images,
@@ -260,27 +259,6 @@ def load_pairs(
         reading=found.reading.note([item.layout for item in items]),
         z_steps=[item.z_step for item in items],
     )
-
-
-class Facts:
-    """What images are told apart by, gathered one by one so that none has to be kept."""
-
-    def __init__(self) -> None:
-        self.kinds: dict[str, Kind] = {}
-        self.scales: dict[str, Scale] = {}
-        self.digests: dict[str, str] = {}
-        self.shapes: Counter[tuple[int, ...]] = Counter()
-        self.dtypes: Counter[str] = Counter()
-        self.layouts: Counter[Layout] = Counter()
-
-    def add(self, name: str, image: NDArray[np.float32], dtype: str, layout: Layout) -> None:
-        """Take note of an image in [0, 1], read from a file of that type and layout."""
-        self.kinds[name] = kind_of(image)
-        self.scales[name] = scale_of(image, dtype)
-        self.digests[name] = digest_image(image)
-        self.shapes[image.shape] += 1
-        self.dtypes[dtype] += 1
-        self.layouts[layout] += 1
 
 
 class Survey(NamedTuple):

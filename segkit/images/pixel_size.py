@@ -16,31 +16,23 @@ from segkit.images.headers import check_format
 from segkit.images.microscopy import check_reader, is_microscopy, read_lengths
 from segkit.images.read import TIFF_EXTENSIONS, check_path, decoding, pixels_in_ome
 
+_CENTIMETRE, _INCH = 1e4, 25_400.0
+_PREFIXES = {"": 1e6, "centi": _CENTIMETRE, "milli": 1e3, "micro": 1.0, "nano": 1e-3}
 _MICROMETRES = {
     "m": 1e6,
     "dm": 1e5,
-    "cm": 1e4,
+    "cm": _CENTIMETRE,
     "mm": 1e3,
     "um": 1.0,
     "nm": 1e-3,
     "pm": 1e-6,
+    "inch": _INCH,
+    "in": _INCH,
+    "micron": 1.0,
     "\u00c5": 1e-4,
     "angstrom": 1e-4,
-    "inch": 25_400.0,
-    "in": 25_400.0,
-    "micron": 1.0,
-    "micrometer": 1.0,
-    "micrometre": 1.0,
-    "nanometer": 1e-3,
-    "nanometre": 1e-3,
-    "millimeter": 1e3,
-    "millimetre": 1e3,
-    "centimeter": 1e4,
-    "centimetre": 1e4,
-    "meter": 1e6,
-    "metre": 1e6,
+    **{prefix + word: length for prefix, length in _PREFIXES.items() for word in ("meter", "metre")},
 }
-_CENTIMETRE, _INCH = 1e4, 25_400.0
 _TIFF_UNITS = {tifffile.RESUNIT.INCH: _INCH, tifffile.RESUNIT.CENTIMETER: _CENTIMETRE}
 # Pixels per inch that programs write for printers, whatever the microscope saw.
 _PRINT_RESOLUTIONS = (1, 72, 96, 150, 200, 300, 600, 1200)

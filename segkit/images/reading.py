@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from segkit._common import is_whole
 from segkit.errors import InputError
+from segkit.images.alike import with_channels
 from segkit.images.axes import Layout, Stack, check_axes
-from segkit.images.channels import with_channels
 from segkit.images.read import image_from_page, read_planes, read_stack
 
 _MOST_CONTEXT = 100

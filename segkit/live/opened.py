@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from segkit._common import FloatArray, count
 from segkit.errors import InputError
-from segkit.images.channels import fits, kind_of, with_channels
+from segkit.images.alike import fits, kind_of, with_channels
 from segkit.live.canvas import Block, read_block
 from segkit.live.classes import LabelClass
 from segkit.live.features import Box

@@ -17,12 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 from segkit._common import count, first_few
 from segkit._files import FolderLock, remove_unfinished
 from segkit.errors import InputError, OutputError
+from segkit.images.alike import Scale, check_scales, scale_of
 from segkit.images.labels import UNLABELLED
 from segkit.images.masks import size_fault
 from segkit.images.outputs import refuse_nesting
 from segkit.images.read import check_image, count_pages, read_mask
 from segkit.images.reading import Reading
-from segkit.images.scales import Scale, check_scales, scale_of
 from segkit.images.stems import list_images, list_without_masks, name_of, root_of, stem_of
 from segkit.live.classes import LabelClass, check_classes, default_classes, without_class
 from segkit.live.drawing import Drawing, Patch

@@ -26,7 +26,7 @@ from segkit.errors import InputError, OutputError, SegkitError
 from segkit.features import FilterBank
 from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED
-from segkit.images.channels import fits, kind_of, with_channels
+from segkit.images.alike import fits, kind_of, with_channels
 from segkit.live.cache import FeatureCache
 from segkit.live.canvas import Block, Canvas
 from segkit.live.classes import LabelClass

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from segkit._common import Progress
 from segkit.errors import InputError
 from segkit.images import UNLABELLED
-from segkit.images.channels import fits, kind_of
+from segkit.images.alike import fits, kind_of
 from segkit.live import ArrayProject, Event, FeatureCache, HandOver, LiveSession
 from segkit.live.classes import classes_of
 from segkit.live.features import Box

@@ -145,10 +145,7 @@ class BaseSegmenter(BaseEstimator, ABC):
         """
 
         def classify(image: FloatArray) -> Any:
-            if not return_checks:
-                scores, features = self._scores(image, progress or pass_on), None
-            else:
-                scores, features = self._scores_and_features(image, progress or pass_on)
+            scores, features = self._scores_and_features(image, progress or pass_on)
             ids = self._labels(scores)
             found: list[Any] = [self.classes_[ids]]
             if not (return_proba or return_checks):

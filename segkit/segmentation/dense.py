@@ -34,14 +34,6 @@ CELLS_FOR_LEVEL = 64
 PIXELS_PER_BLOCK = 8192
 
 
-def decision_maps(
-    image: FloatArray, bank: NormalisedBank, classifier: PixelClassifier, progress: Progress = pass_on
-) -> FloatArray:
-    """Decide at every pixel."""
-    [decisions], _ = decide_and_read(image, bank, [classifier], progress)
-    return decisions
-
-
 def decide_and_read(
     image: FloatArray,
     bank: NormalisedBank,

@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,8 +22,15 @@ from segkit._common import LocalProgress, Progress, Workers, count, first_few, o
 from segkit._files import without_sync
 from segkit._files.write import why
 from segkit.errors import ConfigError, InputError, OutputError
-from segkit.images import PixelSize, Reading
-from segkit.images.outputs import refuse_empty, refuse_foreign, refuse_nesting, refuse_unwritable
+from segkit.images import PixelSize
+from segkit.images.outputs import (
+    named,
+    refuse_empty,
+    refuse_existing,
+    refuse_foreign,
+    refuse_nesting,
+    refuse_unwritable,
+)
 from segkit.images.pixel_size import check_pixel_size
 from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE, ImageObjects, write_images, write_objects
 from segkit.segmentation.base import BaseSegmenter
@@ -31,10 +38,17 @@ from segkit.segmentation.model_file import describe, digest_arrays
 from segkit.segmentation.outcome import (
     FAILED,
     SKIPPED,
+    SUMMARY,
     WRITTEN,
     ImageRow,
     Interrupted,
     Outcome,
+    in_order,
+    is_of_region,
+    put_summary,
+    refuse_changed,
+    rows_of_others,
+    table_of_others,
 )
 from segkit.segmentation.plan import (
     Fault,
@@ -48,20 +62,15 @@ from segkit.segmentation.plan import (
 )
 from segkit.segmentation.record import HIDDEN, ForeignError, Record, digest_file, digest_values, record_of
 from segkit.segmentation.results import Columns, make_results, read_measured
-from segkit.segmentation.rows import (
-    SUMMARY,
-    in_order,
-    is_of_region,
-    put_summary,
-    refuse_changed,
-    rows_of_others,
-    table_of_others,
-)
 from segkit.segmentation.segmenter import Segmenter
 
 _OF_OBJECTS = ("objects", "geojson", "rois")
 _TABLES = [Path(OBJECTS_FILE), Path(IMAGES_FILE)]
 _DIGITS = 4
+_CURE = (
+    "choose another folder, go on with what is there (--resume, in Python resume=True), or replace it (--overwrite, "
+    "overwrite=True)"
+)
 
 
 def predict_folder(
@@ -90,38 +99,35 @@ def predict_folder(
     images : str or Path
         Folder of images (sub-folders too), or one image.
     output : str or Path
-        Folder for the masks, of the same names and sub-folders, as PNG (TIFF, if there are several pages or PNG cannot
-        hold the values), with the values of the training masks. Masks and maps carry the pixel size of their image.
-        ``summary.csv`` says of each image whether it was written, skipped or failed, and why; which mean IoU to expect
-        of it, and in what it is unlike the training images.
+        Folder for the masks, of the same names and sub-folders: PNG, or TIFF where PNG cannot hold them, with the
+        values of the training masks and the pixel size of the image. ``summary.csv`` holds the status of each image,
+        its expected mean IoU, and in what it is unlike the training images.
     probability : bool, default=False
-        Whether to write probability maps as TIFF into ``output/probability``: of two classes that of the second, of
-        more a plane for each.
+        Write probability maps as TIFF into ``output/probability``: of the second of two classes, or of each class.
     overlay : bool, default=False
-        Whether to write images with the contours drawn in as PNG into ``output/overlay``; with `objects` those of each
-        object, in colours of their own.
+        Write images with contours of classes, with `objects` of each object, as PNG into ``output/overlay``.
     objects : bool, default=False
-        Whether to tell objects that touch apart, and to write label images (TIFF, ``output/objects``), outlines for
-        QuPath (``output/geojson``) and for ImageJ (``output/rois``, if roifile is installed), a table of the objects
-        (``objects.csv``) and one of the images (``images.csv``). The segmenter is a `Segmenter`.
+        Tell objects that touch apart. Write label images (TIFF, ``output/objects``), outlines for QuPath
+        (``output/geojson``) and ImageJ (``output/rois``, if roifile is installed), and tables ``objects.csv`` and
+        ``images.csv``. Needs a `Segmenter`.
     pixel_size : float or tuple of float, optional
         Size of a square pixel in micrometres, or its height and width, in place of those that the files tell.
     axes : str, optional
-        Names of the axes of stacks, as in `segkit.images.Reading`, in place of those of the training. A stack comes back as
-        a stack: its mask has the same axes without channels, and is an OME-TIFF if its name ends in ``.ome.tif``.
+        Names of the axes of stacks, as in `segkit.images.Reading`, in place of those of the training. The mask of a
+        stack has its axes without channels, and is an OME-TIFF if its name ends in ``.ome.tif``.
     resume : bool, default=False
-        Whether to go on with what the folder holds: only what is missing or damaged, or whose image, model or settings
-        have changed, is made anew. Results that somebody else has changed are kept, and their images skipped.
+        Make only what is missing or damaged, or whose image, model or settings have changed. Results that somebody
+        else has changed are kept, and their images skipped.
     strict : bool, default=False
-        Whether the first image that fails stops the run. Otherwise the others are segmented.
+        Stop at the first image that fails. Otherwise the others are segmented.
     overwrite : bool, default=False
-        Whether to replace files that segkit wrote. Further results of these images that this run would not replace are
-        refused even so: beside the new masks they would be of another model.
+        Replace files that segkit wrote. Results of an earlier run that this one would leave beside new masks are
+        refused even so.
     overwrite_foreign : bool, default=False
-        Whether to replace files that segkit did not write too, such as masks drawn by hand.
+        Replace files that segkit did not write too, such as masks drawn by hand.
     workers : callable, optional
-        What spreads the images over processes and machines, such as `segkit.scale.Cluster.spread`; by default they are
-        segmented here, one after the other. Results are the same.
+        Spreads the images over processes and machines, such as `segkit.scale.Cluster.spread`; by default they are
+        segmented here, one by one.
     progress : callable, optional
         As for `Segmenter.fit`.
 
@@ -137,16 +143,15 @@ def predict_folder(
     ConfigError
         If objects are asked of a model that does not know them.
     OutputError
-        If results would lie among the images, replace something, or cannot be written, for example because the disk is
-        full. What was written by then stays, and `resume` goes on.
+        If results would lie among the images, replace something, or cannot be written. What was written stays, and
+        `resume` goes on.
 
     Warns
     -----
     UserWarning
-        If images failed or were skipped. If an image is unlike the training images, or one class is everywhere; see
-        `ImageCheck`. If the brightest pixel of an image is eight times darker, or brighter, than those of the training
-        images. If grey images are read as colour, or RGB images of three equal channels as grey, as the training images
-        are.
+        If images failed or were skipped, are unlike the training images or of one class (see `ImageCheck`), or are read
+        with other channels than their files have. If the brightest pixel is eight times darker, or brighter, than those
+        of the training images.
     """
     outcome = segment_folder(
         segmenter,
@@ -208,8 +213,11 @@ def segment_folder(
     for place in (*results, HIDDEN / "lock"):
         refuse_unwritable(output / place, within=output)
     with record_of(output, results, replaces_foreign=overwrite_foreign) as record:
-        if not (resume or overwrite or overwrite_foreign):
-            _refuse_earlier([output / place for place in results if place.parts[0] != HIDDEN.name])
+        refuse_existing(
+            [output / place for place in results if place.parts[0] != HIDDEN.name],
+            overwrite=resume or overwrite or overwrite_foreign,
+            cure=_CURE,
+        )
         left = [place for job in plan.fit for place in job.others] + ([] if objects else _TABLES)
         _refuse_leftovers(output, [place for place in left if os.path.lexists(output / place)])
         if resume:
@@ -226,62 +234,40 @@ def segment_folder(
         about_others = _tell_others(record, others, made_by) if images.is_file() else _tell_gone(record, plan)
         for note in [*plan.notes, *about_others]:
             warnings.warn(note, UserWarning, stacklevel=3)
-        run = _Run(
-            segmenter,
-            plan,
-            record,
-            tables,
-            others,
-            made_by=made_by,
-            pixel_size=given,
-            reading=reading,
-            resume=resume,
-            strict=strict,
-            workers=workers or one_by_one,
-            follow=follow,
-        )
-        return run.go()
-
-
-class _Run:
-    """A run over the images of a plan, in a folder whose record is open."""
-
-    def __init__(
-        self,
-        segmenter: BaseSegmenter,
-        plan: Plan,
-        record: Record,
-        tables: Sequence[Path],
-        others: Sequence[ImageRow],
-        *,
-        made_by: str,
-        pixel_size: PixelSize | None,
-        reading: Reading,
-        resume: bool,
-        strict: bool,
-        workers: Workers,
-        follow: Progress,
-    ) -> None:
-        self.segmenter, self.plan, self.record, self.tables = segmenter, plan, record, tables
-        self.others, self.made_by = others, made_by
-        self.resume, self.strict, self.workers, self.follow = resume, strict, workers, follow
-        self.make = partial(
+        make = partial(
             make_results,
             segmenter,
             folder=record.workshop,
-            pixel_size=pixel_size,
+            pixel_size=given,
             reading=reading,
             follow=LocalProgress(follow),
         )
-        self.n_kept = 0
-        self._row_of: dict[str, ImageRow] = {}
-        self._source_of: dict[str, str] = {}
-        self._tables_are_true = True
+        run = _Run(segmenter, plan, record, tables, others, made_by, resume, strict, follow)
+        return run.go(make, workers or one_by_one)
 
-    def go(self) -> Outcome:
+
+@dataclass(eq=False)
+class _Run:
+    """A run over the images of a plan, in a folder whose record is open."""
+
+    segmenter: BaseSegmenter
+    plan: Plan
+    record: Record
+    tables: Sequence[Path]
+    others: Sequence[ImageRow]
+    made_by: str
+    resume: bool
+    strict: bool
+    follow: Progress
+    n_kept: int = 0
+    _row_of: dict[str, ImageRow] = field(default_factory=dict)
+    _source_of: dict[str, str] = field(default_factory=dict)
+    _tables_are_true: bool = True
+
+    def go(self, make: Callable[[Job], Columns], workers: Workers) -> Outcome:
         """Segment the images, and write tables and summary, which is written too if the run stops early."""
         try:
-            with closing(self.workers(self.make, self._to_make())) as made:
+            with closing(workers(make, self._to_make())) as made:
                 for job, result in made:
                     self._note(job, partial(self._put, job, result))
             if self.tables:
@@ -428,25 +414,13 @@ def _digest_run(
     segmenter: BaseSegmenter, kinds: Sequence[str], pixel_size: PixelSize | None, axes: str | None
 ) -> str:
     """Return a digest of all that the results of an image depend on, but for the image."""
-    named = {} if axes is None else {"axes": axes}
-    return digest_values(
-        {
-            "segkit": __version__,
-            "model": _digest_model(segmenter),
-            "kinds": sorted(kinds),
-            "pixel_size": pixel_size,
-            **named,
-        }
-    )
-
-
-def _digest_model(segmenter: BaseSegmenter) -> str:
-    """Return a digest of a fitted segmenter; versions of packages are part of it."""
-    if not isinstance(segmenter, Segmenter):
-        return str(joblib.hash(segmenter))
-    header, arrays = describe(segmenter, embed_weights=False)
-    header["summary"].pop("seconds", None)  # equal trainings take other times
-    return digest_values(header | {"arrays": digest_arrays(arrays)})
+    if isinstance(segmenter, Segmenter):  # versions of packages are part of it
+        header, arrays = describe(segmenter, embed_weights=False)
+        model = digest_values(header | {"arrays": digest_arrays(arrays)})
+    else:
+        model = str(joblib.hash(segmenter))
+    values = {"segkit": __version__, "model": model, "kinds": sorted(kinds), "pixel_size": pixel_size}
+    return digest_values(values if axes is None else values | {"axes": axes})
 
 
 def _kinds_of_objects(segmenter: BaseSegmenter) -> list[str]:
@@ -465,26 +439,14 @@ def _kinds_of_objects(segmenter: BaseSegmenter) -> list[str]:
     return list(_OF_OBJECTS)
 
 
-def _refuse_earlier(paths: Sequence[Path]) -> None:
-    """Refuse to write among results that are there, unless it was said what is to come of them."""
-    existing = [path for path in paths if os.path.lexists(path)]
-    if existing:
-        more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
-        raise OutputError(
-            f"{existing[0]}{more} would be overwritten: choose another folder, go on with what is there (--resume, in "
-            "Python resume=True), or replace it (--overwrite, overwrite=True)"
-        )
-
-
 def _refuse_leftovers(output: Path, places: Sequence[Path]) -> None:
     """Refuse to leave results of an earlier run beside new masks."""
     if places:
-        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
         tops = list(dict.fromkeys(place.parts[0] for place in places))
         options = list(dict.fromkeys(top if top in ("probability", "overlay") else "objects" for top in tops))
         raise OutputError(
-            f"{output / places[0]}{more} of an earlier run would stay beside the new masks: write them anew too "
-            f"({' '.join(f'--{option}' for option in options)}; in Python "
+            f"{named([output / place for place in places])} of an earlier run would stay beside the new masks: write them "
+            f"anew too ({' '.join(f'--{option}' for option in options)}; in Python "
             f"{', '.join(f'{option}=True' for option in options)}), choose another folder, or remove "
             f"{', '.join(str(output / top) for top in tops)} yourself"
         )

@@ -110,7 +110,9 @@ class _Summary(_Part):
     penalty: float | None = Field(alias="lambda")
 
 
-class _Parameters(_Part):
+class Parameters(_Part):
+    """Parameters of a segmenter that a model file holds."""
+
     model_config = ConfigDict(extra="forbid")
 
     lambdas: list[float] | None
@@ -219,7 +221,7 @@ class _Header(_Part):
     objects: _Objects
     alarms: _Alarms
     reading: _Reading
-    parameters: _Parameters
+    parameters: Parameters
     summary: _Summary
     settings: _Settings | None
     versions: _Versions

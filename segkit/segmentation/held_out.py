@@ -280,7 +280,19 @@ class Trial:
         choice = None
         if self.penalties:
             whole = None if spread is None or self.least is None else Spread(spread, later[-1], self.least)
-            choice = self._judge(X, groups, classifier, progress, workers, whole)
+            held_out = hold_out(
+                X,
+                drawn,
+                groups,
+                assign_folds(drawn, self._shapes, N_FOLDS),
+                classifier,
+                self.penalties,
+                progress,
+                sparse=self.sparse,
+                spread=whole,
+                workers=workers,
+            )
+            choice = held_out.choose(self.rule) if held_out.has_all_classes else None
         seconds = {"select": selected - start, "calibrate": time.perf_counter() - selected}
         kept = [found.take(classifier.channels_, axis=1) for found in later[:2]] if at_once else [None, None]
         return Candidate(bank, classifier, choice, kept[0], seconds, kept[1])
@@ -291,30 +303,6 @@ class Trial:
             return None
         n_left = (MEMORY_LIMIT // (4 * n_channels) - n_drawn) // len(self.ids)
         return spread_pixels(self.ids, min(n_left, MOST_SPREAD)) if n_left >= FEWEST_SPREAD else None
-
-    def _judge(
-        self,
-        X: FloatArray,
-        groups: IntArray,
-        classifier: PixelClassifier,
-        progress: Progress,
-        workers: Workers,
-        spread: Spread | None,
-    ) -> Choice | None:
-        fold = assign_folds(self.drawn, self._shapes, N_FOLDS)
-        held_out = hold_out(
-            X,
-            self.drawn,
-            groups,
-            fold,
-            classifier,
-            self.penalties,
-            progress,
-            sparse=self.sparse,
-            spread=spread,
-            workers=workers,
-        )
-        return held_out.choose(self.rule) if held_out.has_all_classes else None
 
     @property
     def _shapes(self) -> list[tuple[int, int]]:
@@ -395,10 +383,12 @@ class _FoldJudge:
         n_classes = self.sample.label.max() + 1
         if np.bincount(self.sample.label[others], minlength=n_classes).min() < 2:
             return None
-        judges = _train_judges(
-            self.classifier, self.X[others], self.sample.subset(others), self.groups[others], self.penalties
-        )
-        unseen = self.X[held_out].take(judges[0].channels_, axis=1)
+        X, sample, groups = self.X[others], self.sample.subset(others), self.groups[others]
+        judge = copy(self.classifier).select(X, sample.label, groups)
+        X = X.take(judge.channels_, axis=1)
+        # a classifier for each penalty; they share channels, scales and kernels
+        judges = judge.path(X, sample.label, sample.weight, groups, penalties=self.penalties, tol=TOL)
+        unseen = self.X[held_out].take(judge.channels_, axis=1)
         drawn = np.stack([judge.decision_function(unseen) for judge in judges])
         if self.spread is None:
             return _Decided(drawn, np.empty((*drawn.shape[:1], 0, *drawn.shape[2:]), dtype=np.float32))
@@ -434,19 +424,6 @@ def best_index(candidates: Sequence[Candidate]) -> int:
         return 0
     # no significance test, unlike penalties: no bank is preferred a priori
     return int(np.argmax([candidate.mean_iou for candidate in candidates]))
-
-
-def _train_judges(
-    classifier: PixelClassifier,
-    X: FloatArray,
-    sample: PixelSample,
-    groups: IntArray,
-    penalties: Sequence[float],
-) -> list[PixelClassifier]:
-    """Train a classifier for each penalty, which share channels, scales and kernels."""
-    judge = copy(classifier).select(X, sample.label, groups)
-    kept = X.take(judge.channels_, axis=1)
-    return judge.path(kept, sample.label, sample.weight, groups, penalties=penalties, tol=TOL)
 
 
 def _decide_together(judges: Sequence[PixelClassifier], X: FloatArray) -> FloatArray:

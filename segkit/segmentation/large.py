@@ -37,10 +37,18 @@ from segkit.images.pyramids import OnDisk, Pyramid, write_pyramid
 from segkit.images.regions import Grid, LargeImage, open_large
 from segkit.segmentation.dense import decide_in
 from segkit.segmentation.model_file import describe, digest_arrays
-from segkit.segmentation.outcome import FAILED, WRITTEN, ImageRow
+from segkit.segmentation.outcome import (
+    FAILED,
+    SUMMARY,
+    WRITTEN,
+    ImageRow,
+    in_order,
+    put_summary,
+    refuse_changed,
+    rows_of_others,
+)
 from segkit.segmentation.record import HIDDEN, Record, digest_values, key_of, record_of
 from segkit.segmentation.regions import merge_small_regions_by_strips
-from segkit.segmentation.rows import SUMMARY, in_order, put_summary, refuse_changed, rows_of_others
 from segkit.segmentation.threshold import threshold_of_parts
 
 if TYPE_CHECKING:
@@ -172,8 +180,8 @@ def _refuse_existing(
             raise OutputError(
                 f"{place} is of another image, {plan['image']}: choose another folder, or replace it (--overwrite)"
             )
-        outputs = None if plan is None else plan.get("outputs", [labels_place(path, Path()).as_posix()])
-        if not is_planned or (outputs is not None and place.relative_to(output).as_posix() not in outputs):
+        is_other = plan is not None and place.relative_to(output).as_posix() not in plan["outputs"]
+        if not is_planned or is_other:
             raise OutputError(
                 f"{place} is not of an earlier run here: choose another folder, or ask to replace it "
                 "(--overwrite-foreign, in Python overwrite_foreign=True)"
@@ -238,13 +246,13 @@ class _Run:
             known = {
                 "made_of": self.made_of,
                 "image": str(self.image.path.resolve()),
-                "tiles": [_to_list(tile) for tile in self._cut()],
+                "tiles": [_to_list(tile) for tile in self.maps.stack.tiles(self.image.shape)],
                 "means": None,
             }
         self.tiles = [_to_tile(numbers) for numbers in known["tiles"]]
         known["files"] = files
         # another program may have put something in the place of what this run does not write
-        known["outputs"] = sorted({*outputs, *(earlier or {}).get("outputs", ())})
+        known["outputs"] = sorted({*outputs, *(earlier["outputs"] if earlier else ())})
         if known["means"] is None:
             shutil.rmtree(self.folder / "tiles", ignore_errors=True)  # decided by means of fewer points
             known["means"] = self._image_means()
@@ -254,7 +262,11 @@ class _Run:
 
     def decide(self, workers: Workers) -> None:
         """Decide all tiles that are not decided yet."""
-        left = [(number, tile) for number, tile in enumerate(self.tiles) if not self._place(number).exists()]
+        left = [
+            (number, tile)
+            for number, tile in enumerate(self.tiles)
+            if not _place_of(self.folder, number).exists()
+        ]
         self.n_kept = len(self.tiles) - len(left)
         decider = _Decider(self.maps, self.classifier, self.means, self.folder)
         with closing(workers(decider, left)) as decided:
@@ -269,7 +281,7 @@ class _Run:
                     told = text if text.startswith(str(self.image.path)) else f"{self.image.path}: {text}"
                     self.faults.append(f"tile at row {rows.start}, column {cols.start}: {told}")
         self.faults = list(dict.fromkeys(self.faults))
-        if not any(self._place(number).exists() for number in range(len(self.tiles))):
+        if next(self._decided(), None) is None:
             raise InputError(self.faults[0])
 
     def write(self, place: Path, grid: Grid) -> str:
@@ -290,11 +302,9 @@ class _Run:
         if least.any():
             written = OnDisk.make(self.folder / "merged.npy", shape, 0, np.uint8)
             merge_small_regions_by_strips(cast(Any, raw), cast(Any, written), least, self._rows_of_strip())
-        values = np.append(self.segmenter.classes_, UNLABELLED).astype(
-            np.result_type(self.segmenter.classes_.dtype, np.uint8)
-        )
-        lookup = np.full(256, values[-1], dtype=values.dtype)
-        lookup[: values.size - 1] = values[:-1]
+        classes = self.segmenter.classes_
+        lookup = np.full(256, UNLABELLED, dtype=np.result_type(classes.dtype, np.uint8))
+        lookup[: classes.size] = classes
         write_pyramid(place, Pyramid(written, grid, lookup), label_name=_NAME)
         shares = self._shares(written)
         for left in (raw, written):
@@ -326,9 +336,6 @@ class _Run:
                 maps[..., at, cols] = found[:, :, 1] if n_classes == 2 else found.transpose(2, 0, 1)
         write_pyramid(place, Pyramid(maps, grid))
         maps.remove()
-
-    def _cut(self) -> list[Tile]:
-        return self.maps.stack.tiles(self.image.shape)
 
     def _image_means(self) -> list[float]:
         """Read the kept channels on the coarse grid; points that cannot be read are left out, and told."""
@@ -363,11 +370,8 @@ class _Run:
 
     def _decided(self) -> Iterator[tuple[Tile, FloatArray]]:
         for number, tile in enumerate(self.tiles):
-            if self._place(number).exists():
-                yield tile, np.load(self._place(number))
-
-    def _place(self, number: int) -> Path:
-        return _place_of(self.folder, number)
+            if (place := _place_of(self.folder, number)).exists():
+                yield tile, np.load(place)
 
     def _rows_of_strip(self) -> int:
         """Rows of a strip of which three fit into half of the memory that is left."""
@@ -468,6 +472,6 @@ def _read_plan(path: Path) -> dict[str, Any] | None:
     """Read the plan of an earlier run; None if there is none, or it is damaged."""
     try:
         plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return plan if {"made_of", "image", "files", "tiles", "means"} <= plan.keys() else None
+        return plan if {"made_of", "image", "files", "outputs", "tiles", "means"} <= plan.keys() else None
     except (OSError, ValueError, AttributeError):
         return None

@@ -29,6 +29,7 @@ from segkit.features.weights import cached_file, is_cached
 from segkit.images import LabelMap, Reading
 from segkit.segmentation.alarms import Alarms
 from segkit.segmentation.base import mask_values
+from segkit.segmentation.header import Parameters
 from segkit.segmentation.objects import N_PARTS, ObjectModel
 from segkit.segmentation.summary import TrainingSummary
 from segkit.segmentation.tensor_file import (
@@ -49,17 +50,6 @@ SUFFIX = ".segkit"
 _KEY, _DIGEST = "segkit", "sha256"
 # Entry of the header: sha256 of each array.
 _TENSORS = "tensors"
-_PARAMETERS = (
-    "lambdas",
-    "normalization",
-    "selection_pixels",
-    "training_pixels",
-    "threshold",
-    "smallest_region",
-    "probability",
-    "unlabelled",
-    "random_state",
-)
 
 
 def write_model(path: str | Path, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
@@ -118,14 +108,11 @@ def _check_version(header: dict[str, Any], path: str) -> None:
     if type(format_version) is int and 1 <= format_version <= FORMAT_VERSION:
         return
     written = versions.get("segkit") if isinstance(versions, dict) else None
+    known = ", ".join(str(number) for number in range(1, FORMAT_VERSION + 1))
     raise ModelFileError(
-        f"{path}: model of format version {format_version}, this segkit reads {_readable()}; "
+        f"{path}: model of format version {format_version}, this segkit reads {known}; "
         f"train it anew, or use the segkit that wrote it ({written or 'unknown'})"
     )
-
-
-def _readable() -> str:
-    return ", ".join(str(number) for number in range(1, FORMAT_VERSION + 1))
 
 
 def upgrade(header: dict[str, Any]) -> None:
@@ -187,7 +174,7 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
         "objects": objects,
         "alarms": alarms,
         "reading": plain(segmenter.reading_),
-        "parameters": {name: plain(getattr(segmenter, name)) for name in _PARAMETERS},
+        "parameters": {name: plain(getattr(segmenter, name)) for name in Parameters.model_fields},
         # Equal trainings give equal files, however long they took.
         "summary": {name: value for name, value in segmenter.summary_.to_dict().items() if name != "seconds"},
         "settings": segmenter.settings_,
@@ -284,8 +271,11 @@ def _check_weights(segmenter: Any, used: Arrays, header: dict[str, Any], path: s
         what, cure = "learnt weights", "copy it anew"
     else:
         what = "network weights"
-        files = " and ".join(map(_called, _weight_sources(header["bank"])))
-        cure = f"give back {files} as they were"
+        files = [
+            "timm's pre-trained weights" if source == "pretrained" else f"the file {source}"
+            for source in _weight_sources(header["bank"])
+        ]
+        cure = f"give back {' and '.join(files)} as they were"
     raise ModelFileError(f"{path}: its {what} are not those it was trained with; {cure}, or train again")
 
 
@@ -335,12 +325,29 @@ def _misfits(segmenter: Any, used: Arrays, arrays: Arrays) -> list[str]:
     return sorted(name for name, is_fit in fits.items() if not is_fit)
 
 
-def _called(source: str) -> str:
-    return "timm's pre-trained weights" if source == "pretrained" else f"the file {source}"
-
-
 def _weight_sources(bank: dict[str, Any]) -> list[str]:
     """List where the network weights of a stored bank come from."""
     if "banks" in bank:
         return [source for part in bank["banks"] for source in _weight_sources(part)]
     return [bank["weights"]] if "weights" in bank else []
+
+
+def find_faults(segmenter: Any) -> list[str]:
+    """Find what makes a model of sound parts useless: decisions or probabilities that never change."""
+    classifier, platt = segmenter.classifier_, segmenter.platt_
+    noise = np.random.default_rng(0).standard_normal((32, classifier.mean_.size))
+    try:
+        with np.errstate(all="ignore"):
+            decisions = classifier.decision_function(classifier.mean_ + noise * classifier.scale_)
+    except ValueError:  # numbers grew beyond float32 on the way
+        decisions = np.array([np.inf])
+    faults = []
+    if not np.isfinite(decisions).all():
+        faults.append("its decisions are not finite: train it anew")
+    elif not np.ptp(decisions, axis=0).any():
+        faults.append(
+            "its decisions are the same for every pixel, so it says one class everywhere: train it anew"
+        )
+    if not platt.slope_.any():
+        faults.append("its probabilities are the same for every pixel: train it anew")
+    return faults

@@ -195,7 +195,8 @@ class Lesson:
             if not judges and len(self.images) == 1:  # its block has no classifiers but some that saw it
                 return
             for image in np.unique(drawn.image[fold == index]) if judges else ():
-                maps = self._decide(image, judges)
+                with single_threaded_blas():
+                    maps = decide_and_read(self.images[image], self.bank, judges)[0]
                 found[image] = self._join(found.get(image), maps, index)
         for image, (decisions, parts) in sorted(found.items()):
             ids, probability = self.read(decisions)
@@ -206,8 +207,9 @@ class Lesson:
         self, X: FloatArray, drawn: PixelSample, groups: IntArray, others: NDArray[np.bool_]
     ) -> list[PixelClassifier]:
         """Train the classifiers of classes and of the parts of objects; none, if a class or part is missing."""
+        n_classes = 1 + max(int(mask[mask != UNLABELLED].max()) for mask in self.ids)
         lessons = [
-            (self._classes_of(drawn), self._n_classes, self.penalty or self._usual_penalty),
+            (self._classes_of(drawn), n_classes, self.penalty or self._usual_penalty),
             (drawn.label, N_PARTS, self._usual_penalty),
         ]
         if any(np.unique(labels[others]).size < n_labels for labels, n_labels, _ in lessons):
@@ -234,14 +236,6 @@ class Lesson:
         rows, cols = np.indices(self._shapes[0])
         own = block_folds(rows, cols, self._shapes[0])[:, :, None] == index
         return [np.where(own, new, old) for new, old in zip(maps, before, strict=True)]
-
-    def _decide(self, image: int, judges: Sequence[PixelClassifier]) -> _Maps:
-        with single_threaded_blas():
-            return decide_and_read(self.images[image], self.bank, judges)[0]
-
-    @property
-    def _n_classes(self) -> int:
-        return 1 + max(int(mask[mask != UNLABELLED].max()) for mask in self.ids)
 
     @property
     def _shapes(self) -> list[tuple[int, int]]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from segkit._common import count
-from segkit._files import write_table
+from segkit._files import without_sync, write_table
+from segkit.errors import OutputError
+from segkit.segmentation.record import ForeignError, Record
 
-SUMMARY_FILE = "summary.csv"
+SUMMARY = Path("summary.csv")
 WRITTEN, SKIPPED, FAILED = "written", "skipped", "failed"
 _N_NAMED = 3
 
@@ -89,7 +91,7 @@ class Outcome:
 
     @property
     def _table(self) -> str:
-        return f"see {self.output / SUMMARY_FILE}"
+        return f"see {self.output / SUMMARY}"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -100,8 +102,51 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(f"{n_written} of {count(n_images, 'image')} written; resume=True goes on")
 
 
-def write_summary(path: Path, rows: Sequence[ImageRow]) -> None:
-    """Write the table of all images."""
-    write_table(
-        path, [field.name for field in fields(ImageRow)], [tuple(asdict(row).values()) for row in rows]
-    )
+def rows_of_others(record: Record, seen: Collection[str], *, by_region: bool = False) -> list[ImageRow]:
+    """Return the rows of earlier images that a run does not see, and whose masks are there."""
+    columns = {field.name for field in fields(ImageRow)}
+    rows = []
+    for name, entry in record.entries.items():
+        mask = entry.row.get("mask")
+        if name in seen or not mask or not (record.output / mask).exists():
+            continue
+        if by_region and not is_of_region(entry.row):
+            continue
+        if record.is_whole(name):
+            # another version of segkit may have recorded other columns
+            rows.append(ImageRow(**{key: value for key, value in entry.row.items() if key in columns}))
+        else:
+            reason = f"{record.output / mask} or another of its results is not as segkit wrote it"
+            rows.append(ImageRow(name, SKIPPED, reason))
+    return rows
+
+
+def is_of_region(row: dict[str, object]) -> bool:
+    """Return whether a recorded row is of an image that was read by region."""
+    return row.get("tiles") is not None
+
+
+def in_order(rows: Iterable[ImageRow]) -> list[ImageRow]:
+    """Return rows in the order of a listing of the folder."""
+    return sorted(rows, key=lambda row: Path(row.image))
+
+
+def put_summary(record: Record, rows: Sequence[ImageRow]) -> None:
+    """Write summary.csv."""
+    header = [field.name for field in fields(ImageRow)]
+    with without_sync():
+        write_table(record.workshop / SUMMARY, header, [tuple(asdict(row).values()) for row in rows])
+    record.put("summary", [SUMMARY])
+
+
+def refuse_changed(record: Record, tables: Sequence[Path]) -> None:
+    """Refuse to write over a table of somebody else before the run, not after it."""
+    try:
+        record.refuse_foreign(tables)
+    except ForeignError as error:
+        raise table_of_others(error) from error
+
+
+def table_of_others(error: ForeignError) -> OutputError:
+    """Make the error for a table that somebody has made or changed, for example by a spreadsheet."""
+    return OutputError(f"{error}: move it elsewhere, and --resume makes it anew")

@@ -10,11 +10,10 @@ from pathlib import Path
 from segkit._common import FloatArray, Progress, count, first_few
 from segkit.errors import ClusterError, InputError, SegkitError
 from segkit.images import Reading, list_images
+from segkit.images.alike import Kind, describe_changes, fits, kind_of, of_other_scale
 from segkit.images.axes import Layout
-from segkit.images.channels import Kind, describe_changes, fits, kind_of
 from segkit.images.reading import neighbours
 from segkit.images.regions import is_by_region
-from segkit.images.scales import of_other_scale
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.record import HIDDEN, key_of
 
@@ -120,7 +119,8 @@ def make_plan(
         if stack.layout.channels and stack.layout.channels != reading.channels:
             unlike[str(source)] = stack.layout.channels
         jobs.append(job)
-    plan = Plan(jobs, unreadable + _tell_channels(other_channels, n_wanted), [])
+    misfits = [_channels_fault(paths, n, n_wanted) for n, paths in other_channels.items()]
+    plan = Plan(jobs, unreadable + misfits, [])
     _refuse_among_images(plan.fit, images, output)
     clashes = _clashes(plan.fit, root, output)
     plan.jobs[:] = [Fault(job.name, clashes[job.name]) if job.name in clashes else job for job in jobs]
@@ -180,12 +180,6 @@ def reason_of(error: Exception, source: Path) -> str:
 def measured_place(name: str) -> Path:
     """Return the hidden place of the measurements of the objects of an image."""
     return HIDDEN / "objects" / f"{key_of(name)}.npz"
-
-
-def page_names(name: str, n_pages: int) -> list[str]:
-    """Name each page of an image in tables."""
-    stem = name.removesuffix(Path(name).suffix)
-    return [stem] if n_pages == 1 else [f"{stem}#{number + 1}" for number in range(n_pages)]
 
 
 def join_faults(faults: Sequence[str]) -> str:
@@ -266,10 +260,6 @@ def _other_channels(pages: Sequence[FloatArray], n_channels: int) -> int:
     kinds = [kind_of(page) for page in pages]
     fit = all(fits(kind, n_channels) for kind in kinds)
     return 0 if fit else max(kind.n_channels for kind in kinds)
-
-
-def _tell_channels(sources: Mapping[int, Sequence[Path]], trained_on: int) -> list[str]:
-    return [_channels_fault(paths, n_channels, trained_on) for n_channels, paths in sources.items()]
 
 
 def _channels_fault(sources: Sequence[Path], n_channels: int, trained_on: int) -> str:

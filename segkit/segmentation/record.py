@@ -136,7 +136,10 @@ class Record:
         if old is not None and replace(old, replaced={}) == entry and self._is_there(entry):
             return
         self.refuse_foreign(places)
-        earlier = self._own_files({*new, *([] if old is None else (*old.outputs, *old.replaced))})
+        known = {*new, *([] if old is None else (*old.outputs, *old.replaced))}
+        earlier = {
+            place: digest_file(self.output / place) for place in sorted(known) if self.is_own(Path(place))
+        }
         text = json.dumps(asdict(replace(entry, replaced=earlier)))
         write_text(self.output / HIDDEN / "record" / f"{key_of(name)}.json", text)
         # No mask of pages that are gone may stay. The last file says that all are there, so no old one may either.
@@ -150,12 +153,6 @@ class Record:
             with saving(self.output / place) as temporary:
                 shutil.move(self.workshop / place, temporary)
         self.entries[name] = entry
-
-    def _own_files(self, places: Iterable[str]) -> dict[str, str]:
-        """Return the digests of the existing files that segkit wrote."""
-        return {
-            place: digest_file(self.output / place) for place in sorted(places) if self.is_own(Path(place))
-        }
 
     def _is_there(self, entry: Entry) -> bool:
         paths = {self.output / place: digest for place, digest in entry.outputs.items()}

@@ -24,16 +24,17 @@ from segkit.images import (
     write_probability,
     write_rois,
 )
+from segkit.images.alike import with_channels
 from segkit.images.axes import Layout
-from segkit.images.channels import with_channels
 from segkit.images.pixel_size import read_z_step
+from segkit.images.stems import page_names
 from segkit.objects.measure import measure
 from segkit.objects.pictures import write_object_overlay
 from segkit.objects.tables import ImageObjects
 from segkit.segmentation.alarms import Alarms, columns_of
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.outcome import ImageRow
-from segkit.segmentation.plan import Job, misfit, n_channels_of, page_names
+from segkit.segmentation.plan import Job, misfit, n_channels_of
 
 Pages = Sequence[NDArray[Any]]
 # Columns of summary.csv that the segmentation of an image gives.
@@ -97,7 +98,7 @@ def read_measured(path: Path, row: ImageRow) -> Iterator[ImageObjects]:
     height, width, n_pages = row.height or 0, row.width or 0, row.pages or 0
     with np.load(path, allow_pickle=False) as arrays:
         size = json.loads(str(arrays["pixel_size"]))
-        for number, name in enumerate(page_names(row.image, n_pages)):
+        for number, name in enumerate(page_names(row.image.removesuffix(Path(row.image).suffix), n_pages)):
             own = f"{number}/"
             table = {key.removeprefix(own): arrays[key] for key in arrays.files if key.startswith(own)}
             yield ImageObjects(name, (height, width), table, None if size is None else PixelSize(*size))

@@ -36,14 +36,14 @@ from segkit.features import (
 )
 from segkit.features.normalised import NORMALIZATIONS, NormalisedBank
 from segkit.images import UNLABELLED, LabelMap, PixelSize, Reading
-from segkit.images.copies import digest_image
+from segkit.images.alike import digest_image
 from segkit.images.sampling import PixelSample, draw_pixels, pixel_groups, sparse_images
 from segkit.kernels import KernelMixture, LinearGaussianMixture
 from segkit.objects.hills import LabelArray
 from segkit.objects.split import probability_of_inside
 from segkit.segmentation.alarms import Alarms, ImageCheck, count_single
 from segkit.segmentation.base import BaseSegmenter, IdArray
-from segkit.segmentation.dense import decide_and_read, decision_maps
+from segkit.segmentation.dense import decide_and_read
 from segkit.segmentation.estimate import require_memory
 from segkit.segmentation.expected import ExpectedIoU, presence_of
 from segkit.segmentation.header import check_header
@@ -667,8 +667,7 @@ class Segmenter(BaseSegmenter):
 
     def _scores(self, image: FloatArray, progress: Progress = pass_on) -> FloatArray:
         """Decisions of an image, (H, W) or (H, W, n_classes)."""
-        with single_threaded_blas():
-            return _squeezed(decision_maps(image, self._normalised_bank, self.classifier_, progress))
+        return self._scores_and_features(image, progress)[0]
 
     def _scores_and_features(self, image: FloatArray, progress: Progress) -> tuple[FloatArray, FloatArray]:
         """Decisions of an image, and its standardised kept channels on a coarse grid, (n_grid, n_kept)."""

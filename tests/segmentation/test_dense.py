@@ -19,7 +19,7 @@ from segkit.features.normalised import NormalisedBank, even_grid
 from segkit.features.tiles import whole
 from segkit.features.views import View
 from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
-from segkit.segmentation.dense import _sums, decide_and_read, decide_in, decision_maps
+from segkit.segmentation.dense import _sums, decide_and_read, decide_in
 
 SHAPE = (21, 30)
 KEPT = np.array([2, 3, 5, 8, 13, 21, 34, 55])
@@ -65,8 +65,12 @@ def fitted(channels, mean, scale, kernels, svm):
     return classifier
 
 
+def decide(image, bank, classifier, *progress):
+    return decide_and_read(image, bank, [classifier], *progress)[0][0]
+
+
 def learn(rng, bank, image, kept, kernels, n_classes):
-    """Learn from the features of each pixel; give the arguments of `decision_maps`, and the decisions expected."""
+    """Learn from the features of each pixel; give the arguments of `decide`, and the decisions expected."""
     mean, scale = rng.uniform(0.5, 2, (2, kept.size)).astype(np.float32)
     rows, cols = np.indices(image.shape[:2]).reshape(2, -1)
     X = (bank.sample(image, rows, cols, kept) - mean) / scale
@@ -94,7 +98,7 @@ def test_maps_decide_as_the_features_of_each_pixel(rng, stacks, kernels, n_class
     image = np.zeros((*SHAPE, 1), dtype=np.float32)
     before = [stack.values.copy() for stack in stacks]
     given, expected = learn(rng, bank, image, KEPT, kernels, n_classes)
-    np.testing.assert_allclose(decision_maps(*given), expected, atol=1e-5)
+    np.testing.assert_allclose(decide(*given), expected, atol=1e-5)
     for stack, values in zip(stacks, before, strict=True):
         np.testing.assert_array_equal(stack.values, values)
 
@@ -121,7 +125,7 @@ def test_tiles_do_not_show(rng, monkeypatch, seen, normalization):
             return original(image, channels)
 
         monkeypatch.setattr(part, "maps", maps)
-    np.testing.assert_allclose(decision_maps(*given), expected, atol=1e-4)
+    np.testing.assert_allclose(decide(*given), expected, atol=1e-4)
     # the average over symmetries sees farther than such a small image has room for
     assert 12 in seen or max(height * width for height, width, _ in shapes) < 93 * 80 / 1.5
 
@@ -145,7 +149,7 @@ def test_faint_patterns_on_bright_ground_are_decided_exactly(rng, normalization,
     classifier = fitted(kept, mean.astype(np.float32), scale.astype(np.float32), kernels, svm)
     image = np.zeros((*SHAPE, 1), dtype=np.float32)
     # 0.9 is known to 3e-8, which is 3e-4 standard deviations
-    np.testing.assert_allclose(decision_maps(image, bank, classifier), expected, atol=4e-3)
+    np.testing.assert_allclose(decide(image, bank, classifier), expected, atol=4e-3)
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
@@ -171,7 +175,7 @@ def test_tiles_of_a_large_image_are_followed(rng, monkeypatch, is_kept):
 
     monkeypatch.setattr(banks[0], "maps", maps)
     monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda: is_kept * 2**40)
-    np.testing.assert_allclose(decision_maps(*given, follow), expected, atol=1e-4)
+    np.testing.assert_allclose(decide(*given, follow), expected, atol=1e-4)
     assert seen == ["Tiles"] * sum(n_tiles) + ["Tiles, second pass"] * n_tiles[0]
     again = [] if is_kept else range(sum(n_tiles) + 1, len(seen) + 1)
     assert computed == [*range(1, n_tiles[0] + 1), *again]
@@ -199,7 +203,7 @@ def test_maps_that_are_kept_decide_as_those_computed_again(rng, monkeypatch, is_
 
         with monkeypatch.context() as patch:
             patch.setattr(banks[1], "tile_maps", tile_maps)
-            found.append((decision_maps(*given), len(n_computed)))
+            found.append((decide(*given), len(n_computed)))
     (computed_again, n_again), (of_kept, n_kept) = found
     np.testing.assert_allclose(of_kept, computed_again, atol=1e-4)
     assert n_kept == len(banks[1].tiles(image.shape)) > 4
@@ -215,7 +219,7 @@ def test_decisions_in_a_part_of_an_image_are_those_of_the_image(rng, stacks, ker
     image = np.zeros((*SHAPE, 1), dtype=np.float32)
     normalised = NormalisedBank(bank, "image")
     (_, _, classifier), _ = learn(rng, bank, image, KEPT[:-1], clone(kernels), n_classes)
-    expected = decision_maps(image, normalised, classifier)
+    expected = decide(image, normalised, classifier)
     means = bank.sample(image, *even_grid(SHAPE), classifier.channels_).mean(axis=0)
     view = View(whole(SHAPE), bank.maps(image, np.array([2, 3, 5, 8, 13, 21, 34, 55])))
     for core in ((slice(0, 21), slice(0, 30)), (slice(4, 9), slice(17, 30))):
@@ -235,8 +239,7 @@ def test_the_coarse_grid_is_read_in_the_same_pass(rng, monkeypatch, kernels, nor
     given, _ = learn(rng, bank, image, kept, kernels, 2)
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", limit)
     *where, classifier = given
-    [decisions], features = decide_and_read(*where, [classifier])
-    np.testing.assert_array_equal(decisions, decision_maps(*given))
+    _, features = decide_and_read(*where, [classifier])
     np.testing.assert_allclose(features, bank.sample(image, *even_grid(image.shape), kept), atol=1e-5)
 
 
@@ -254,7 +257,7 @@ def test_the_results_of_all_classes_are_counted_where_maps_are_kept(rng, monkeyp
         return False
 
     monkeypatch.setattr("segkit.segmentation.dense.keeps_maps", keeps_maps)
-    decision_maps(*given)
+    decide(*given)
     [(channels, *rest)] = asked
     assert channels == given[2].nonlinear_channels.tolist()
     assert rest == [(40, 50, 1), n_classes]
@@ -271,7 +274,7 @@ def test_several_classifiers_decide_as_each_by_itself(rng, stacks):
     decisions, features = decide_and_read(image, bank, [first, second])
     assert [maps.shape for maps in decisions] == [(*SHAPE, 3), (*SHAPE, 1)]
     for maps, classifier in zip(decisions, (first, second), strict=True):
-        np.testing.assert_allclose(maps, decision_maps(image, bank, classifier), atol=1e-5)
+        np.testing.assert_allclose(maps, decide(image, bank, classifier), atol=1e-5)
     np.testing.assert_allclose(features, bank.sample(image, *even_grid(image.shape), KEPT[:5]), atol=1e-5)
 
 
@@ -309,7 +312,7 @@ def test_threads_share_the_rows_of_an_image(rng, stacks, monkeypatch, at_once, n
 
     monkeypatch.setattr("segkit.segmentation.dense.in_threads", in_threads)
     monkeypatch.setattr("segkit.segmentation.dense.PIXELS_PER_BLOCK", at_once)
-    np.testing.assert_allclose(decision_maps(*given), expected, atol=1e-5)
+    np.testing.assert_allclose(decide(*given), expected, atol=1e-5)
     [blocks] = shared
     assert len(blocks) == n_blocks
     np.testing.assert_array_equal(np.concatenate(blocks), np.arange(21))

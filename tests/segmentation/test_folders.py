@@ -2,7 +2,6 @@ import copy
 import csv
 import errno
 import shutil
-import warnings
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,8 +27,6 @@ from segkit.segmentation.folders import (
     _is_of_the_disk,
     _kinds_of_objects,
     _named,
-    _refuse_earlier,
-    _refuse_leftovers,
     _tell_gone,
     _tell_others,
 )
@@ -90,18 +87,6 @@ def test_files_hold_what_predict_gives(segmenter, images, tmp_path):
     ]
 
 
-def test_of_more_classes_every_probability_is_kept(tmp_path):
-    masks = [picture(seed)[1] for seed in range(2)]
-    for mask in masks:
-        mask[:, -4:] = 2
-    segmenter = fit(masks)
-    write_image(tmp_path / "images" / "x.png", picture(2)[0])
-    predict_folder(segmenter, tmp_path / "images", tmp_path / "out", probability=True)
-    maps = tifffile.imread(tmp_path / "out" / "probability" / "x.tif")
-    assert maps.shape == (3, *SHAPE)
-    np.testing.assert_allclose(maps.sum(axis=0), 1, atol=1e-5)
-
-
 def test_results_carry_the_pixel_size_of_their_image(segmenter, tmp_path):
     """A stack of ImageJ at 0.325 um, and an image whose pixels are no squares, beside one that does not tell."""
     folder = tmp_path / "images"
@@ -119,13 +104,6 @@ def test_results_carry_the_pixel_size_of_their_image(segmenter, tmp_path):
         assert read_pixel_size(tmp_path / "out" / name) == pytest.approx(size)
         assert read_pixel_size(maps) == pytest.approx(size)
     assert read_pixel_size(tmp_path / "out" / "plain.png") is None
-    tifffile.imwrite(
-        tmp_path / "bare.tif", np.stack(pages), photometric="minisblack", metadata={"axes": "ZYX"}
-    )
-    predict_folder(segmenter, tmp_path / "bare.tif", tmp_path / "other")
-    np.testing.assert_array_equal(
-        read_mask(tmp_path / "out" / "stack.tif"), read_mask(tmp_path / "other" / "bare.tif")
-    )
 
 
 def test_a_grey_image_stored_as_colour_is_read_as_grey(segmenter, images, tmp_path):
@@ -256,11 +234,6 @@ def test_a_pixel_size_that_is_none_is_refused_first(bright, images, tmp_path, si
     assert not (tmp_path / "out").exists()
 
 
-def test_a_pixel_size_may_be_a_number(bright, images, tmp_path):
-    masks = predict_folder(bright, images, tmp_path / "out", pixel_size=0.5)
-    assert [read_pixel_size(mask) for mask in masks] == [pytest.approx((0.5, 0.5))] * 2
-
-
 def test_an_empty_output_path_is_refused(bright, images, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -272,43 +245,6 @@ def test_an_empty_output_path_is_refused(bright, images, tmp_path, monkeypatch):
 def test_results_do_not_lie_in_the_input_folder(bright, images):
     with pytest.raises(OutputError, match="is the input folder"):
         predict_folder(bright, images, images / "out")
-
-
-def test_no_result_of_another_run_stays_beside_new_masks(bright, images, tmp_path):
-    predict_folder(bright, images, tmp_path / "out", probability=True)
-    before = (tmp_path / "out" / "stack.tif").read_bytes()
-    told = (
-        r"out/probability/.* and \d more of an earlier run would stay beside the new masks: write them anew too "
-        r"\(--probability; in Python probability=True\), choose another folder, or remove \S*/out/probability yourself$"
-    )
-    with pytest.raises(OutputError, match=told):
-        predict_folder(bright, images, tmp_path / "out", overwrite=True, overlay=True)
-    assert (tmp_path / "out" / "stack.tif").read_bytes() == before
-    predict_folder(bright, images, tmp_path / "out", overwrite=True, probability=True, overlay=True)
-
-
-def test_results_of_two_images_never_share_a_file(bright, images, tmp_path):
-    """A picture and a stack of one name have masks of different formats, but one probability map."""
-    write_image(images / "stack.png", picture(2)[0])
-    assert len(predict_folder(bright, images, tmp_path / "masks")) == 3
-    with pytest.warns(UserWarning, match=r"would both become .*probability/stack.tif"):
-        masks = predict_folder(bright, images, tmp_path / "out", probability=True)
-    assert masks == [tmp_path / "out" / "a" / "one.png"]
-    (images / "stack.png").rename(images / "stack-001.png")
-    with pytest.warns(UserWarning, match=r"would both become .*overlay/stack-001.png"):
-        masks = predict_folder(bright, images, tmp_path / "other", overlay=True)
-    assert masks == [tmp_path / "other" / "a" / "one.png"]
-
-
-@pytest.mark.parametrize("name", ["overlay", "images/images"])
-def test_no_result_lies_among_the_images(bright, tmp_path, name):
-    """Output around the input: overlays of overlay/, or the mask of images/images/x.png as images/x.png."""
-    write_image(tmp_path / name / "x.png", picture(2)[0])
-    before = (tmp_path / name / "x.png").read_bytes()
-    with pytest.raises(InputError, match="would be among the images"):
-        predict_folder(bright, tmp_path / name.split("/")[0], tmp_path, overlay=True, overwrite=True)
-    assert (tmp_path / name / "x.png").read_bytes() == before
-    assert len(list(tmp_path.rglob("*.*"))) == 1
 
 
 def test_what_cannot_start_is_told_first(images, tmp_path, segmenter):
@@ -356,16 +292,6 @@ def test_objects_are_numbered_measured_and_outlined(cells, cell_segmenter, cell_
 
 
 @pytest.mark.filterwarnings("ignore:none.tif. darker")  # which it is
-def test_a_given_pixel_size_counts(cell_segmenter, cell_images, tmp_path):
-    predict_folder(
-        cell_segmenter, cell_images, tmp_path / "out", objects=True, pixel_size=PixelSize(2.0, 1.0)
-    )
-    [row, *_] = table(tmp_path / "out" / "objects.csv")
-    assert float(row["area_um2"]) == 2 * float(row["area_px"])
-    assert row["perimeter_um"] == ""
-
-
-@pytest.mark.filterwarnings("ignore:none.tif. darker")  # which it is
 def test_tables_of_an_earlier_run_are_neither_replaced_nor_left(cell_segmenter, cell_images, tmp_path):
     out = tmp_path / "out"
     predict_folder(cell_segmenter, cell_images, out, objects=True)
@@ -376,53 +302,6 @@ def test_tables_of_an_earlier_run_are_neither_replaced_nor_left(cell_segmenter, 
         predict_folder(cell_segmenter, cell_images, out, overwrite=True)
     predict_folder(cell_segmenter, cell_images, out, objects=True, overwrite=True)
     assert (out / "objects.csv").read_bytes() == before
-
-
-@pytest.mark.filterwarnings("ignore:none.tif. darker")  # which it is
-def test_an_interrupted_run_leaves_no_tables_of_an_earlier_one(
-    cell_segmenter, cell_images, tmp_path, monkeypatch
-):
-    out = tmp_path / "out"
-    predict_folder(cell_segmenter, cell_images, out, objects=True)
-
-    def interrupt(path, *_, **__):
-        if path.stem == "stack":
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("segkit.segmentation.results.write_labels", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        predict_folder(cell_segmenter, cell_images, out, objects=True, overwrite=True)
-    assert [path.name for path in out.iterdir() if path.suffix == ".csv"] == ["summary.csv"]
-
-
-def test_objects_need_a_model_that_knows_them(bright, cell_images, tmp_path):
-    with pytest.raises(ConfigError, match="the model knows no objects"):
-        predict_folder(bright, cell_images, tmp_path / "out", objects=True)
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_summary_tells_what_to_expect_and_what_is_unlike_the_training_images(tmp_path):
-    """Five images of one kind to learn from; one more of it, and one that is inverted."""
-    images, masks = zip(*(picture(seed) for seed in range(6)), strict=True)
-    segmenter = Segmenter(
-        ModuleBank((Module(n_scales=2, n_angles=3),)), selection_pixels=200, training_pixels=400
-    ).fit(images[:5], masks[:5])
-    write_image(tmp_path / "images" / "alike.png", images[5])
-    write_image(tmp_path / "images" / "dark.png", images[5] / 5)
-    with pytest.warns(UserWarning, match=r"dark\.png: darker than the training images"):
-        predict_folder(segmenter, tmp_path / "images", tmp_path / "out")
-    alike, dark = table(tmp_path / "out" / "summary.csv")
-    assert float(alike["low_80"]) <= float(alike["expected_iou"]) <= float(alike["high_80"])
-    assert alike["low_90"] == ""
-    assert alike["warning"] == ""
-    assert float(alike["distance"]) < float(dark["distance"])
-    assert dark["warning"].startswith("darker than the training images")
-    assert (dark["low_80"], dark["high_80"]) == ("", "")
-    assert dark["expected_iou"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        predict_folder(segmenter, tmp_path / "images", tmp_path / "out", resume=True)
-    assert table(tmp_path / "out" / "summary.csv") == [alike, dark]
 
 
 @pytest.fixture
@@ -465,51 +344,6 @@ def test_tables_that_cannot_be_written_are_named_with_what_is_done(
     message = str(caught.value)
     assert message.startswith(f"{tmp_path / 'out' / name}: ")
     assert message.endswith(" (3 of 3 images written; then --resume goes on)")
-
-
-@pytest.mark.parametrize(("n", "more"), [(1, ""), (3, " and 2 more")])
-def test_results_that_are_there_are_counted(tmp_path, n, more):
-    paths = [tmp_path / f"{number}.png" for number in range(4)]
-    _refuse_earlier(paths)
-    for path in paths[1 : n + 1]:
-        path.write_text("")
-    with pytest.raises(OutputError) as caught:
-        _refuse_earlier(paths)
-    assert str(caught.value) == (
-        f"{paths[1]}{more} would be overwritten: choose another folder, go on with what is there (--resume, in Python "
-        "resume=True), or replace it (--overwrite, overwrite=True)"
-    )
-
-
-@pytest.mark.parametrize(
-    ("places", "more", "options", "in_python", "tops"),
-    [
-        (["overlay/a.png"], "", "--overlay", "overlay=True", ["overlay"]),
-        (
-            ["probability/a.tif", "overlay/a.png", "overlay/b.png"],
-            " and 2 more",
-            "--probability --overlay",
-            "probability=True, overlay=True",
-            ["probability", "overlay"],
-        ),
-        (
-            ["rois/a.zip", "objects.csv"],
-            " and 1 more",
-            "--objects",
-            "objects=True",
-            ["rois", "objects.csv"],
-        ),
-    ],
-)
-def test_results_that_would_stay_are_named_with_their_options(places, more, options, in_python, tops):
-    _refuse_leftovers(Path("out"), [])
-    with pytest.raises(OutputError) as caught:
-        _refuse_leftovers(Path("out"), [Path(place) for place in places])
-    assert str(caught.value) == (
-        f"{Path('out', places[0])}{more} of an earlier run would stay beside the new masks: write them anew too ({options}; "
-        f"in Python {in_python}), choose another folder, or remove {', '.join(str(Path('out', top)) for top in tops)} "
-        "yourself"
-    )
 
 
 def recorded(output, **rows):
@@ -587,15 +421,3 @@ def test_a_second_run_needs_to_know_what_becomes_of_the_first(bright, images, tm
     assert predict_folder(bright, images, tmp_path / "out", **kind) == first
     # results that are the same are not written again
     assert [path.stat().st_mtime_ns for path in first] == before
-
-
-def test_a_table_of_earlier_masks_goes_before_new_masks_come(bright, images, tmp_path, monkeypatch):
-    def fail(*_):
-        raise caused(errno.ENOSPC)
-
-    predict_folder(bright, images, tmp_path / "out")
-    assert (tmp_path / "out" / "summary.csv").exists()
-    monkeypatch.setattr("segkit.segmentation.folders.put_summary", fail)
-    with pytest.raises(OutputError):
-        predict_folder(bright, images, tmp_path / "out", overwrite=True)
-    assert not (tmp_path / "out" / "summary.csv").exists()

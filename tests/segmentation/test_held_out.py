@@ -198,7 +198,7 @@ def test_interval_is_of_the_penalty_chosen_and_needs_three_images():
 def test_interval_holds_the_mean_of_all_images_as_often_as_it_says():
     """Images differ in how well their decisions part the classes: of few, no percentile knows how much."""
     rng = np.random.default_rng(0)
-    n_pixels, hits = 200, 0
+    n_pixels, hits = 100, 0
 
     def decide(n):
         image = np.repeat(np.arange(n), n_pixels)
@@ -213,23 +213,6 @@ def test_interval_holds_the_mean_of_all_images_as_often_as_it_says():
         low, high = decide(4).choose("zero").scores.interval
         hits += low <= truth <= high
     assert 0.9 < hits / 400 < 0.98
-
-
-@pytest.mark.parametrize("rule", ["zero", "quantile", "quantile+otsu", "iou"])
-def test_pixels_count_by_what_they_stand_for(rule):
-    _, found = held(penalties=[1e-2])
-    drawn = found.sample
-    twice = np.concatenate([np.arange(drawn.label.size), np.flatnonzero(drawn.label == 1)])
-    twice = twice[np.argsort(drawn.image[twice], kind="stable")]
-    ones = np.ones(drawn.label.size)
-    weighted = PixelSample(drawn.image, drawn.row, drawn.col, drawn.label, ones + (drawn.label == 1))
-    repeated = PixelSample(drawn.image, drawn.row, drawn.col, drawn.label, ones).subset(twice)
-    scores = [
-        HeldOut(found.penalties, decisions, sample, sample.image, 3).choose(rule).scores.mean_iou
-        for decisions, sample in ((found.decisions, weighted), (found.decisions[:, twice], repeated))
-    ]
-    # quantiles lie between decisions, and repeated ones move them a little
-    assert scores[0] == pytest.approx(scores[1], abs=0.01 if rule in ("iou", "quantile+otsu") else 1e-9)
 
 
 def test_threshold_calls_as_many_foreground_as_are_annotated():
@@ -302,25 +285,6 @@ def test_usual_penalty_unless_held_out_images_speak_against_it(penalties, n_righ
 def test_usual_penalty_falls_with_the_number_of_images(n_images, expected):
     assert usual_penalty(LAMBDAS, n_images) == expected
     assert usual_penalty(LAMBDAS[::-1], n_images) == expected
-
-
-def test_penalties_are_left_by_a_paired_test():
-    rng = np.random.default_rng(0)
-    n_right = 800 + rng.integers(-150, 150, 6) + np.array([[4], [9], [0]]) + rng.integers(-5, 5, (3, 6))
-    found = judged(n_right, [4e-3, 2e-3, 1e-3])
-    scores = np.array(
-        [
-            [
-                score_masks([label[None]], [(row > 0).astype(int)[None]], 2).mean
-                for row, label in zip(np.split(plane[:, 0], 6), np.split(found.sample.label, 6), strict=True)
-            ]
-            for plane in found.decisions
-        ]
-    )
-    p = [stats.ttest_rel(scores[1], scores[index], alternative="greater").pvalue for index in (0, 2)]
-    assert scores.mean(axis=1).argmax() == 1
-    assert p[1] < 0.05 < stats.ttest_ind(scores[1], scores[2], alternative="greater").pvalue
-    assert found.choose("zero").penalty == 2e-3
 
 
 @pytest.mark.parametrize(("last", "p", "left"), [(968, (0.025, 0.05), True), (974, (0.05, 0.1), False)])

@@ -24,7 +24,6 @@ from segkit.segmentation.large import (
     _Allowed,
     _around_point,
     _Decider,
-    _list_files,
     _read_plan,
     _refuse_existing,
     _refuse_whole,
@@ -62,6 +61,7 @@ def fitted():
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
     monkeypatch.setattr("segkit.segmentation.large._MOST_ROWS", 100)
+    monkeypatch.setattr("segkit.images.pyramids.BLOCK", 128)
 
 
 def write_tiff(path, image, **told):
@@ -120,7 +120,7 @@ def read_labels(path):
     return tifffile.imread(path)
 
 
-@pytest.mark.parametrize("kind", ["tiff", "0.4", "0.5"])
+@pytest.mark.parametrize("kind", ["tiff", "0.4"])
 def test_labels_are_those_of_the_whole_image(fitted, tmp_path, monkeypatch, kind):
     image, _ = picture(5)
     expected = fitted.predict(image / np.float32(255))
@@ -145,12 +145,12 @@ def test_a_level_of_the_pyramid(fitted, tmp_path):
 
 
 def test_labels_have_a_pyramid(fitted, tmp_path):
-    image, _ = picture(5, (600, 700))
+    image, _ = picture(5, (150, 176))
     outcome = segment_large(fitted, written("tiff", tmp_path, image), tmp_path / "out")
     with tifffile.TiffFile(outcome.labels) as file:
         levels = [level.asarray() for level in file.series[0].levels]
         assert file.pages[0].is_tiled
-    assert [level.shape for level in levels] == [(600, 700), (300, 350)]
+    assert [level.shape for level in levels] == [(150, 176), (75, 88)]
     np.testing.assert_array_equal(levels[1], levels[0][::2, ::2])
 
 
@@ -362,13 +362,13 @@ def test_three_classes_have_a_map_each(tmp_path, kind):
     segmenter = Segmenter(MultiscaleBank(sigma_max=2), selection_pixels=400, training_pixels=800)
     labels = LabelMap((0, 1, 2), ("background", "upper", "lower"))
     segmenter.fit([image / 255 for image, _ in pictures], [mask for _, mask in pictures], label_map=labels)
-    large, _ = picture(5, (600, 530))
+    large, _ = picture(5, (150, 132))
     outcome = segment_large(segmenter, written(kind, tmp_path, large), tmp_path / "out", probability=True)
     expected = segmenter.predict_proba(large / np.float32(255)).transpose(2, 0, 1)
     np.testing.assert_allclose(read_maps(outcome), expected, atol=1e-4)
     if kind == "tiff":
         with tifffile.TiffFile(outcome.probability) as file:
-            assert [level.shape for level in file.series[0].levels] == [(3, 600, 530), (3, 300, 265)]
+            assert [level.shape for level in file.series[0].levels] == [(3, 150, 132), (3, 75, 66)]
     else:
         described = zarr.open_group(str(outcome.probability), mode="r").attrs["ome"]["multiscales"][0]
         assert [axis["name"] for axis in described["axes"]] == ["c", "y", "x"]
@@ -432,7 +432,7 @@ def test_results_that_would_be_lost_or_outdated_are_refused(fitted, tmp_path):
 
 @pytest.mark.parametrize("name", ["a.tif", "a.ome.tif"])
 def test_labels_in_tiff_have_the_pixel_size_at_every_level(fitted, tmp_path, name):
-    image, _ = picture(5, (600, 700))
+    image, _ = picture(5, (150, 176))
     told = {"resolution": (20_000, 40_000), "resolutionunit": "CENTIMETER"}
     if ".ome" in name:
         told = {"metadata": {"axes": "YX", "PhysicalSizeX": 0.5, "PhysicalSizeY": 0.25}}
@@ -454,7 +454,7 @@ def test_labels_in_tiff_have_the_pixel_size_at_every_level(fitted, tmp_path, nam
 
 
 def test_labels_in_zarr_lie_where_their_image_does(fitted, tmp_path):
-    path = written("0.5", tmp_path, picture(5, (600, 700))[0])
+    path = written("0.5", tmp_path, picture(5, (150, 176))[0])
     group = zarr.open_group(str(path), mode="r+")
     axes = [{"name": "c"}, *({"name": name, "type": "space", "unit": "nanometer"} for name in "yx")]
     datasets = [
@@ -502,14 +502,14 @@ def test_a_size_that_is_none_is_not_told(tmp_path, moves):
         assert image.grid.pixel_size is None
 
 
-@pytest.mark.parametrize(("lacking", "told"), [("axes", "axes"), ("datasets", "datasets")])
-def test_metadata_that_lack_something(tmp_path, lacking, told):
+@pytest.mark.parametrize("lacking", ["axes", "datasets"])
+def test_metadata_that_lack_something(tmp_path, lacking):
     path = written("0.5", tmp_path, picture(5, (60, 70))[0])
     group = zarr.open_group(str(path), mode="r+")
     [described] = group.attrs["ome"]["multiscales"]
     described.pop(lacking)
     group.attrs["ome"] = {"version": "0.5", "multiscales": [described]}
-    with pytest.raises(InputError, match=f"its multiscales lack {told}, expected OME-Zarr 0.4 or 0.5"):
+    with pytest.raises(InputError, match=f"its multiscales lack {lacking}, expected OME-Zarr 0.4 or 0.5"):
         open_large(path)
 
 
@@ -525,14 +525,10 @@ def test_a_level_that_is_missing_is_named(tmp_path):
         assert image.shape == (60, 70, 1)
 
 
-@pytest.mark.parametrize("shape", [(0, 9), (7, 0)])
-def test_an_image_without_pixels(tmp_path, shape):
-    write_plain_zarr(tmp_path / "a.zarr", np.zeros(shape, dtype=np.uint8), "yx")
-    with pytest.raises(InputError) as caught:
+def test_an_image_without_pixels(tmp_path):
+    write_plain_zarr(tmp_path / "a.zarr", np.zeros((0, 9), dtype=np.uint8), "yx")
+    with pytest.raises(InputError, match=r"a\.zarr: 0 x 9 pixels, expected one or more: export it again$"):
         open_large(tmp_path / "a.zarr")
-    assert str(caught.value) == (
-        f"{tmp_path / 'a.zarr'}: {shape[0]} x {shape[1]} pixels, expected one or more: export it again"
-    )
 
 
 @pytest.mark.parametrize("normalization", ["image", "set"])
@@ -577,16 +573,6 @@ def test_strips_are_as_high_as_memory_allows(monkeypatch, n_rows, expected):
     assert _Run._rows_of_strip(SimpleNamespace(image=SimpleNamespace(shape=(400, 50, 1)))) == expected
 
 
-def test_shares_are_those_of_all_pixels_with_four_digits():
-    ids = np.zeros((600, 5), dtype=np.uint8)
-    ids[300:500], ids[500, 0] = 1, 2
-    own = SimpleNamespace(segmenter=SimpleNamespace(label_map_=SimpleNamespace(names=("a", "b", "c"))))
-    assert _Run._shares(own, ids) == "a 0.6663; b 0.3333; c 0.0003"
-    ids[:] = 0
-    ids[:, 0] = UNLABELLED
-    assert _Run._shares(own, ids) == "a 0.8; b 0; c 0; unlabelled 0.2"
-
-
 @pytest.mark.parametrize(
     ("faults", "status", "reason"),
     [
@@ -612,20 +598,14 @@ def test_labels_are_zarr_for_zarr_and_tiff_for_all_others(image, labels):
     assert labels_place(Path("in", image), Path("out")) == Path("out", labels)
 
 
-def test_files_are_listed_with_size_and_time(tmp_path):
-    (tmp_path / "a.zarr" / "0").mkdir(parents=True)
-    (tmp_path / "a.zarr" / "0" / "c").write_bytes(b"123")
-    stat = (tmp_path / "a.zarr" / "0" / "c").stat()
-    assert _list_files(tmp_path / "a.zarr") == {"a.zarr/0/c": [3, stat.st_mtime_ns]}
-    assert _list_files(tmp_path / "a.zarr" / "0" / "c") == {"c": [3, stat.st_mtime_ns]}
-
-
 def plan_of(path, **parts):
-    return {"made_of": "0", "image": str(path.resolve()), "files": {}, "tiles": [], "means": None} | parts
+    known = {"made_of": "0", "image": str(path.resolve()), "files": {}, "outputs": ["a.tif"]}
+    return known | {"tiles": [], "means": None} | parts
 
 
 @pytest.mark.parametrize(
-    "content", [None, "{", "[1]", '{"made_of": "0", "image": "a", "files": {}, "tiles": []}']
+    "content",
+    [None, "{", "[1]", '{"made_of": "0", "image": "a", "files": {}, "outputs": [], "tiles": []}'],
 )
 def test_a_plan_that_is_damaged_is_none(tmp_path, content):
     if content is not None:
@@ -652,7 +632,6 @@ NONE_ALLOWED = _Allowed(resume=False, overwrite=False, overwrite_foreign=False)
         ({"image": "/b.tif"}, "resume", "is of another image, /b.tif"),
         ({"image": "/b.tif"}, "overwrite", None),
         ({"outputs": ["other.tif"]}, "resume", "is not of an earlier run here"),
-        ({"outputs": ["a.tif"]}, "resume", None),
         ("damaged", "resume", None),
         ("damaged", None, "exists: --resume goes on"),
     ],

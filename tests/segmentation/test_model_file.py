@@ -17,6 +17,7 @@ from segkit.segmentation.model_file import (
     _positions,
     _restore_reading,
     digest_arrays,
+    find_faults,
     parse_model,
     read_model,
     upgrade,
@@ -291,3 +292,47 @@ def test_numbers_that_json_does_not_know_are_not_written(tmp_path, number):
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_model(tmp_path / "m.segkit", {"n": number}, {})
     assert not (tmp_path / "m.segkit").exists()
+
+
+@pytest.mark.parametrize(
+    ("decisions", "slope", "told"),
+    [
+        ([[1.0], [2.0]], [1.0], []),
+        ([[1.0, 5.0], [1.0, 6.0]], [0.0, 1.0], []),
+        ([[3.0], [3.0]], [1.0], ["its decisions are the same for every pixel, so it says one class everywhere"]),
+        ([[1.0, 2.0], [1.0, 2.0]], [1.0, 1.0], ["its decisions are the same for every pixel"]),
+        ([[1.0], [np.nan]], [1.0], ["its decisions are not finite: train it anew"]),
+        ([[1.0], [2.0]], [0.0], ["its probabilities are the same for every pixel: train it anew"]),
+        ([[np.inf], [2.0]], [0.0], ["its decisions are not finite", "its probabilities are the same"]),
+    ],
+)  # fmt: skip
+def test_decisions_and_probabilities_that_never_change_are_faults(decisions, slope, told):
+    given = []
+
+    def decide(X):
+        given.append(X)
+        return np.array(decisions)
+
+    classifier = SimpleNamespace(
+        mean_=np.array([5.0, -1.0]), scale_=np.array([1e-3, 1e3]), decision_function=decide
+    )
+    faults = find_faults(
+        SimpleNamespace(classifier_=classifier, platt_=SimpleNamespace(slope_=np.array(slope)))
+    )
+    assert len(faults) == len(told)
+    assert all(fault.startswith(words) for fault, words in zip(faults, told, strict=True))
+    # features like those of the training: noise of their means and scales
+    [X] = given
+    assert X.shape[1] == 2
+    noise = (X - classifier.mean_) / classifier.scale_
+    assert np.abs(noise.mean(axis=0)).max() < 0.6
+    np.testing.assert_allclose(noise.std(axis=0), 1, atol=0.5)
+
+
+def test_decisions_that_overflow_are_not_finite():
+    def overflow(X):
+        raise ValueError("too large")
+
+    classifier = SimpleNamespace(mean_=np.zeros(2), scale_=np.ones(2), decision_function=overflow)
+    [fault] = find_faults(SimpleNamespace(classifier_=classifier, platt_=SimpleNamespace(slope_=np.ones(1))))
+    assert fault == "its decisions are not finite: train it anew"

@@ -22,7 +22,6 @@ from segkit.segmentation.plan import (
     measured_place,
     misfit,
     n_channels_of,
-    page_names,
     reading_of,
     reason_of,
 )
@@ -107,21 +106,6 @@ def test_stacks_have_a_mask_and_a_picture_for_each_page(folder, rng):
         "overlay": tuple(Path(f"overlay/e-00{number}.png") for number in (1, 2, 3)),
     }
     assert job.layout.axes == "Z"
-
-
-@pytest.mark.parametrize("names", [("DAPI", "GFP"), ("CY3", "GFP")])
-def test_other_names_of_channels_are_told_and_the_same_are_not(tmp_path, rng, names):
-    pixels = (255 * grey(rng, (2, 20, 30))).astype(np.uint8)
-    source = tmp_path / "images" / "e.ome.tif"
-    source.parent.mkdir()
-    metadata = {"axes": "CYX", "Channel": {"Name": list(names)}}
-    tifffile.imwrite(source, pixels, photometric="minisblack", metadata=metadata)
-    notes = planned(tmp_path, model(2), reading=Reading(channels=("DAPI", "GFP"))).notes
-    told = (
-        f"{source}: channels {', '.join(names)}, of the training images DAPI, GFP (1 such image): the first is read as "
-        "the first, and so on: right if only the names differ"
-    )
-    assert [note for note in notes if "channels" in note] == ([] if names == ("DAPI", "GFP") else [told])
 
 
 def test_damaged_files_and_other_channels_are_faults(folder, rng):
@@ -213,11 +197,6 @@ def test_the_first_five_faults_are_told_and_the_others_counted(n):
 )
 def test_reasons_are_told_in_one_line(error, told):
     assert reason_of(error, Path("x.png")) == told
-
-
-def test_pages_are_named_by_their_numbers():
-    assert page_names("a/b.c.tif", 1) == ["a/b.c"]
-    assert page_names("a/b.c.tif", 2) == ["a/b.c#1", "a/b.c#2"]
 
 
 @pytest.mark.parametrize("output", ["images", "images/out"])
@@ -317,15 +296,6 @@ def test_other_scales_are_told_of():
     assert _tell_scale(peaks, None) == _tell_scale({Path("a"): 0.5}, (0.4, 0.9)) == []
 
 
-def test_scales_are_those_of_the_brightest_page_and_the_training(folder, rng):
-    write_image(folder / "images" / "e.png", 0.02 * grey(rng))
-    summary = SimpleNamespace(peaks=(0.9, 1.0))
-    [note] = planned(folder, model(summary_=summary)).notes
-    assert note.startswith(f"{folder / 'images' / 'e.png'}: the brightest pixel is at ")
-    assert "(1 such image)" in note
-    assert planned(folder, model(summary_=SimpleNamespace(peaks=None))).notes == []
-
-
 @pytest.mark.parametrize(
     ("names", "told"),
     [
@@ -341,3 +311,12 @@ def test_images_that_are_read_by_region_are_left_out(folder, names, told):
         (folder / "images" / name).mkdir()
         (folder / "images" / name / "zarr.json").write_text("{}")
     assert planned(folder).notes == [told.format(folder / "images")]
+
+
+def test_scales_are_those_of_the_brightest_page_and_the_training(folder, rng):
+    write_image(folder / "images" / "e.png", 0.02 * grey(rng))
+    summary = SimpleNamespace(peaks=(0.9, 1.0))
+    [note] = planned(folder, model(summary_=summary)).notes
+    assert note.startswith(f"{folder / 'images' / 'e.png'}: the brightest pixel is at ")
+    assert "(1 such image)" in note
+    assert planned(folder, model(summary_=SimpleNamespace(peaks=None))).notes == []

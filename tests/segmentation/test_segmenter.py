@@ -1,5 +1,5 @@
 from copy import copy
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,7 +31,6 @@ from segkit.features import ElongatedBank, Module, MultiscaleBank, OrbitAveraged
 from segkit.images.sampling import draw_pixels
 from segkit.invariance import FourierEmbedding, Rotation
 from segkit.kernels import Gaussian, Polynomial
-from segkit.segmentation.explain import find_faults
 from segkit.segmentation.held_out import Choice, HeldOut
 from segkit.segmentation.model_file import read_model, write_model
 from segkit.segmentation.regions import merge_small_regions
@@ -484,13 +483,6 @@ def test_what_a_chosen_bank_needs_is_all_that_a_model_holds(data, tmp_path):
     np.testing.assert_array_equal(loaded.predict(images[3]), segmenter.predict(images[3]))
 
 
-def test_of_equal_banks_the_first_is_taken_and_of_one_there_is_no_choice(data):
-    images, masks = data
-    twice = linear([MultiscaleBank(sigma_max=2), MultiscaleBank(sigma_max=2)]).fit(images, masks)
-    assert [bank["chosen"] for bank in twice.held_out_.by_bank] == [True, False]
-    assert linear([MultiscaleBank(sigma_max=2)]).fit(images, masks).held_out_.by_bank is None
-
-
 def test_banks_are_judged_where_nothing_else_asks_for_it(data):
     images, masks = data
     options = {"lambdas": None, "probability": "raw", "threshold": "zero"}
@@ -507,23 +499,6 @@ def test_the_first_bank_is_taken_where_none_can_be_judged(data):
         segmenter.fit(images[:2], [masks[0], np.zeros_like(masks[1])])
     assert segmenter.bank_.sigma_max == 1
     assert segmenter.held_out_ is None
-
-
-@pytest.mark.filterwarnings("ignore:the model gives background everywhere")  # position tells nothing here
-@pytest.mark.parametrize(("n_regions", "chosen"), [(1, "position"), (2, "multiscale")])
-def test_it_takes_two_judged_images_to_choose(data, monkeypatch, n_regions, chosen):
-    """Of an image with a single pixel of a class nothing can be learnt, but it can be judged."""
-    images, masks = data
-    scores = iter([0.5, 0.6])
-
-    def choose(held_out, rule):
-        found = HeldOutScores("images", n_regions, next(scores))
-        return Choice(1e-3, 0.0, 0.0, PlattScaling.identity(2), found)
-
-    monkeypatch.setattr("segkit.segmentation.held_out.HeldOut.choose", choose)
-    segmenter = linear([PositionBank(), MultiscaleBank(sigma_max=4)]).fit(images[:2], masks[:2])
-    assert segmenter.bank_.label == chosen
-    assert (segmenter.held_out_.by_bank is not None) == (n_regions > 1)
 
 
 def test_blocks_of_a_single_image_choose_no_bank(data):
@@ -626,58 +601,6 @@ def test_training_iou_weighs_pixels_and_images(n_classes, draws):
     assert segmenter.summary_.training_mean_iou == pytest.approx(np.mean(scores), abs=1e-6)
 
 
-def test_scales_and_planes_are_fitted_to_what_pixels_stand_for(draws):
-    """A class of few pixels is drawn more often, and weighs no more than it has pixels."""
-    images, masks = map(list, zip(*(picture(seed) for seed in range(3)), strict=True))
-    masks = [mask * (np.indices(mask.shape)[1] < 24) for mask in masks]
-    segmenter = linear(training_pixels=400).fit(images, masks)
-    _, drawn = draws
-    X = np.empty((drawn.label.size, len(segmenter.channels_)), dtype=np.float32)
-    for index, image in enumerate(images):
-        mine = drawn.of_image(index)
-        X[mine] = segmenter.pixel_features(image, drawn.row[mine], drawn.col[mine])
-    mean, weight = np.average(X, axis=0, weights=drawn.weight), drawn.weight
-    np.testing.assert_allclose(mean, 0, atol=1e-4)
-    np.testing.assert_allclose(np.average((X - mean) ** 2, axis=0, weights=weight), 1, atol=1e-4)
-    assert np.abs(X.mean(axis=0)).max() > 0.1
-
-    features = segmenter.classifier_.kernels_.transform(X)
-    weighted, alike = (
-        LinearSVM(C=segmenter.classifier_.svm_.C, tol=1e-8)
-        .fit(features, drawn.label, sample_weight=given)
-        .coef_
-        for given in (weight, None)
-    )
-    size = np.abs(weighted).max()
-    np.testing.assert_allclose(segmenter.classifier_.svm_.coef_, weighted, atol=0.02 * size)
-    assert np.abs(segmenter.classifier_.svm_.coef_ - alike).max() > 0.1 * size
-
-
-def test_held_out_score_is_no_training_score():
-    """Masks of noise may be learnt by heart, but not predicted on another image."""
-    rng = np.random.default_rng(0)
-    images = [rng.random((40, 40)).astype(np.float32) for _ in range(4)]
-    masks = [(rng.random((40, 40)) < 0.5).astype(np.uint8) for _ in images]
-    segmenter = quick(MultiscaleBank(sigma_max=4), selector=MMDSelector(12), kernels=LinearMixture())
-    assert segmenter.fit(images, masks).held_out_.mean_iou < 0.45
-
-
-@pytest.mark.parametrize("part", [MMDSelector, LinearMixture])
-def test_held_out_images_choose_no_channels_and_weigh_no_kernels(data, monkeypatch, part):
-    images, masks = data
-    seen = []
-    fit = part.fit
-
-    def spy(self, X, y, groups=None):
-        seen.append(set(np.unique(groups)))
-        return fit(self, X, y, groups)
-
-    monkeypatch.setattr(part, "fit", spy)
-    linear().fit(images[:3], masks[:3])
-    assert seen.pop(0 if part is MMDSelector else -1) == {0, 1, 2}
-    assert sorted(map(sorted, seen)) == [[0, 1], [0, 2], [1, 2]]
-
-
 def test_one_pass_over_the_images_gives_what_two_give(linear_fitted, data, monkeypatch):
     (images, masks), once = data, linear_fitted
     monkeypatch.setattr("segkit.segmentation.held_out.MEMORY_LIMIT", 0)
@@ -705,7 +628,6 @@ IMAGE, MASK = picture(0)
 @pytest.mark.parametrize(
     ("images", "masks", "message"),
     [
-        ([IMAGE, IMAGE], [MASK], "2 images and 1 mask: give one mask for each image"),
         ([IMAGE], [np.zeros_like(MASK)], "masks hold 0, expected at least two classes"),
         ([IMAGE], [np.full_like(MASK, 255)], "no labelled pixel"),
         ([np.where(MASK, np.nan, IMAGE)], [MASK], "holds NaN or infinity"),
@@ -885,14 +807,6 @@ def test_banks_of_absurd_size_are_refused_before_they_are_made(refusal, bank):
     refusal({"bank": bank})
 
 
-def test_a_model_file_starts_no_download_from_anywhere(refusal, monkeypatch):
-    """Weights that are not in the file may come from torchvision's server only, not from an address in the file."""
-    monkeypatch.setattr("torch.hub.load_state_dict_from_url", lambda *_, **__: pytest.fail("a download"))
-    bank = {"kind": "convnet", "network": "vgg16", "weights": "https://example.org/vgg-00000000.pth"}
-    for described in (bank, {"kind": "stacked", "banks": [{"kind": "position"}, bank]}):
-        assert "a model file starts no download; download them into" in refusal({"bank": described})
-
-
 def test_the_digest_of_a_training_set_is_known_before_the_training(data):
     images, masks = data
     segmenter = quick()
@@ -920,25 +834,6 @@ def test_settings_are_kept(fitted, tmp_path):
     assert (tmp_path / "again.segkit").read_bytes() == (tmp_path / "m.segkit").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("name", "factor", "fault"),
-    [
-        ("svm.coef", 0, "says one class everywhere"),
-        ("kernels.weights", 0, "says one class everywhere"),
-        ("platt.slope", 0, "its probabilities are the same"),
-        ("svm.coef", 1e38, "its decisions are not finite"),
-    ],
-)
-def test_sound_parts_may_be_a_useless_model(tmp_path, fitted, linear_fitted, name, factor, fault):
-    segmenter = linear_fitted if name == "kernels.weights" else fitted
-    segmenter.save(tmp_path / "m.segkit")
-    header, arrays = read_model(tmp_path / "m.segkit")
-    assert find_faults(segmenter) == []
-    write_model(tmp_path / "bad.segkit", header, arrays | {name: factor * arrays[name]})
-    [found] = find_faults(segkit.load(tmp_path / "bad.segkit"))
-    assert fault in found
-
-
 def test_options_changed_after_the_fit_wait_for_the_next(data, tmp_path):
     """What is predicted, and stored, is the model that was fitted."""
     images, masks = data
@@ -952,11 +847,6 @@ def test_options_changed_after_the_fit_wait_for_the_next(data, tmp_path):
     np.testing.assert_array_equal(loaded.decision_function(images[2]), decisions)
     assert loaded.normalization_ == "image"
     assert (segmenter.fit(images[:2], masks[:2]).decision_function(images[2]) != decisions).any()
-
-
-def test_the_summary_cannot_be_changed(fitted):
-    with pytest.raises(FrozenInstanceError):
-        fitted.summary_.penalty = None
 
 
 @pytest.mark.parametrize(
@@ -1113,21 +1003,6 @@ def chosen_candidate(choice, mean_iou=0.5, label="a"):
 
 def choice_of(n_regions=2):
     return Choice(1e-3, 0.25, 0.75, "platt", HeldOutScores("images", n_regions, 0.5))
-
-
-@pytest.mark.parametrize("probability", ["platt", "raw"])
-def test_what_was_chosen_is_taken(probability):
-    segmenter = half_fitted(probability=probability)
-    segmenter.best_index_ = 1
-    segmenter._take([chosen_candidate(choice_of()), chosen_candidate(choice_of(), 0.75, "b")], n_images=4)
-    assert segmenter.bank_.label == "b"
-    assert segmenter.channels_ == ("x", "z")
-    assert (segmenter.threshold_, segmenter.otsu_weight_, segmenter.lambda_) == (0.25, 0.75, 1e-3)
-    assert (segmenter.platt_ == "platt") == (probability == "platt")
-    assert segmenter.held_out_.by_bank == [
-        {"bank": "a", "mean_iou": 0.5, "chosen": False},
-        {"bank": "b", "mean_iou": 0.75, "chosen": True},
-    ]
 
 
 @pytest.mark.parametrize(("n_images", "penalty"), [(1, 1e-3), (100, 1e-4)])

@@ -6,7 +6,7 @@ import tifffile
 from PIL import Image
 
 from segkit.images import inspect_images, inspect_pairs, load_pairs
-from segkit.images.scales import Scale, check_scales, of_other_scale
+from segkit.images.alike import Scale, check_scales, of_other_scale
 from segkit.live import Project
 from tests.images.conftest import complaint
 
