@@ -173,7 +173,7 @@ def most_typical(segmenter: Segmenter, grid: GridSet, train: Sequence[str], othe
         [read_standardised(segmenter, grid.features[stem], ADVICE_PIXELS, rng) for stem in stems]
         for stems in (others, train)
     )
-    return others[rank_typical(segmenter.classifier_.kernels_, of_others, of_train).order[0]]
+    return others[rank_typical(segmenter.classifier_.kernels_, of_others, of_train)[0]]
 
 
 def next_in_pool(segmenter: Segmenter, grid: GridSet, train: Sequence[str], others: Sequence[str]) -> str:  # noqa: ARG001

@@ -1,14 +1,15 @@
 """How segkit writes: each file completely or not at all, one program at a time in an output folder."""
 
 from segkit._files.lock import FolderLock, alone_in
-from segkit._files.table import write_table
 from segkit._files.write import (
     atomic,
     is_full,
     remove_unfinished,
     remove_unfinished_of,
     saving,
+    stamp_of,
     without_sync,
+    write_table,
     write_text,
 )
 
@@ -20,6 +21,7 @@ __all__ = [
     "remove_unfinished",
     "remove_unfinished_of",
     "saving",
+    "stamp_of",
     "without_sync",
     "write_table",
     "write_text",

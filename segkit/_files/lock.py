@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
-from segkit._files.processes import is_running
-from segkit._files.write import remove_if_empty, remove_unfinished, why
+from segkit._files.write import is_running, remove_if_empty, remove_unfinished, why
 from segkit.errors import InputError, OutputError
 
 # Folder of segkit's own files in a folder of results.
@@ -26,19 +25,8 @@ _LONGEST_WRITE = 5.0  # seconds
 def alone_in(folder: Path) -> Iterator[Path]:
     """Keep other programs from writing to a folder of results as long as the block lasts.
 
-    Unfinished files of killed programs are removed first.
-
-    Yields
-    ------
-    Path
-        Folder of segkit's own files in it.
-
-    Raises
-    ------
-    InputError
-        If another program writes to it.
-    OutputError
-        If it cannot be written.
+    Unfinished files of killed programs are removed first. Yields the folder of segkit's own files in it. An InputError
+    says that another program writes to it, an OutputError that it cannot be written.
     """
     hidden = folder / HIDDEN
     missing = [parent for parent in (hidden, *hidden.parents) if not parent.exists()]
@@ -52,19 +40,10 @@ def alone_in(folder: Path) -> Iterator[Path]:
 
 
 class FolderLock:
-    """A file that names the program that works in a folder, for as long as it works there.
+    """A file that names the program that works in a folder, until `release` or the end of the program removes it.
 
-    Parameters
-    ----------
-    path : Path
-        The file. `release` or the end of the program removes it. The lock of a killed program is taken over.
-
-    Raises
-    ------
-    InputError
-        If another program holds it.
-    OutputError
-        If it cannot be written.
+    The lock of a killed program is taken over. An InputError says that another program holds it, an OutputError that it
+    cannot be written.
     """
 
     _held: ClassVar[set[Path]] = set()  # by this process

@@ -6,17 +6,20 @@ A program that is killed at any moment leaves the old file or the new one, never
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import hashlib
 import itertools
 import os
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
-from segkit._files.processes import is_running
+from segkit._common import safe_cell
 from segkit.errors import OutputError
 
 # Bytes of a stem that leave room for the rest of a temporary name in 255.
@@ -29,13 +32,7 @@ _syncs: ContextVar[bool] = ContextVar("syncs", default=True)
 
 @contextmanager
 def saving(path: Path) -> Iterator[Path]:
-    """Return a temporary path, as `atomic` does, and say plainly why a file cannot be written.
-
-    Raises
-    ------
-    OutputError
-        If the folder cannot be made, the disk is full, or the file cannot be written.
-    """
+    """Return a temporary path, as `atomic` does; an OutputError says plainly why a file cannot be written."""
     try:
         with atomic(path) as temporary:
             yield temporary
@@ -66,16 +63,23 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text in UTF-8.
-
-    Raises
-    ------
-    OutputError
-        If it cannot be written.
-    """
+    """Write a text in UTF-8; an OutputError says why it cannot be written."""
     with saving(path) as temporary:
         # a file name that is no valid text holds lone surrogates, which UTF-8 cannot encode
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a CSV file. None is an empty cell. Text that a spreadsheet would execute gets a quote before it."""
+    # a file name that is no valid text holds lone surrogates, which UTF-8 cannot encode
+    with (
+        saving(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+    ):
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for row in rows:
+            writer.writerow([safe_cell("" if value is None else value) for value in row])
 
 
 def why(error: OSError) -> str:
@@ -112,6 +116,36 @@ def remove_unfinished_of(path: Path) -> None:
         if stem == f".{_short(path.stem)}" and pid.isdecimal() and not is_running(int(pid)):
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
+
+
+def stamp_of(path: Path) -> tuple[int, int] | None:
+    """Return time of change and size of a file; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def is_running(pid: int) -> bool:
+    """Return whether there is a process of that number."""
+    if sys.platform == "win32":  # where os.kill would end it
+        import ctypes
+
+        handle = ctypes.windll.kernel32.OpenProcess(0x1000, 0, pid)
+        if handle:
+            code = ctypes.c_ulong()
+            ctypes.windll.kernel32.GetExitCodeProcess(handle, ctypes.byref(code))
+            ctypes.windll.kernel32.CloseHandle(handle)
+            return code.value == 259  # still active
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # it is somebody else's
+        return True
+    return True
 
 
 def remove_if_empty(*folders: Path) -> None:

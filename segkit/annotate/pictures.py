@@ -136,8 +136,8 @@ def encode(picture: NDArray[np.uint8], *, compression: int = 0) -> bytes:
 class Pictures:
     """Pyramids and thumbnails of the images of a project; a few of them stay in memory."""
 
-    def __init__(self, read: Callable[[str], NDArray[np.float32]], *, memory: int = _MEMORY) -> None:
-        self._read, self._memory = read, memory
+    def __init__(self, read: Callable[[str], NDArray[np.float32]]) -> None:
+        self._read = read
         self._pyramids: OrderedDict[str, Pyramid] = OrderedDict()
         self._thumbnails: OrderedDict[str, bytes] = OrderedDict()
         # One image at a time is read for each purpose: a folder of thumbnails must not hold up the tiles.
@@ -151,7 +151,7 @@ class Pictures:
             self._pyramids.move_to_end(key)
             while (
                 len(self._pyramids) > 1
-                and sum(pyramid.n_bytes for pyramid in self._pyramids.values()) > self._memory
+                and sum(pyramid.n_bytes for pyramid in self._pyramids.values()) > _MEMORY
             ):
                 self._pyramids.popitem(last=False)
             return self._pyramids[key]

@@ -7,11 +7,11 @@ import shlex
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
+from segkit._files import stamp_of
 from segkit.annotate import messages
 from segkit.annotate.events import advice_frame, objects_frame, one_line, plain
 from segkit.annotate.messages import FramingError, pack
@@ -131,7 +131,7 @@ class Room:
                 self._start(self._export(tab), tab)
 
     async def _open(self, tab: Outbox, page: str, image: str) -> None:
-        stamp = _stamp(self._paths[image])
+        stamp = stamp_of(self._paths[image])
         if self._stamps.get(image, stamp) != stamp:
             await run_in_threadpool(self.pictures.forget, image)
             self._predicted.pop(image, None)
@@ -374,12 +374,3 @@ class Room:
         if self.project.accepted(key) or not empty.any():
             return "full"
         return "none" if empty.all() else "some"
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    """Return what tells one state of a file from another; None without it."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size

@@ -18,12 +18,10 @@ from segkit.live.events import (
 )
 from segkit.live.hand_over import HandOver
 from segkit.live.project import ImageEntry, Project
-from segkit.live.protocol import Annotations
 from segkit.live.session import LiveSession
 
 __all__ = [
     "Advised",
-    "Annotations",
     "ArrayEntry",
     "ArrayProject",
     "Drawing",

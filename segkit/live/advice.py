@@ -31,29 +31,30 @@ References
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.special import entr
 
+from segkit._common import FloatArray
+from segkit.images import UNLABELLED
 from segkit.kernels import KernelMixture
+from segkit.live.features import Box, ImageFeatures
+
+if TYPE_CHECKING:
+    from segkit.live.learner import LiveModel
 
 Floats = NDArray[np.floating[Any]]
-Box = tuple[int, int, int, int]
 
 # Noise of one image's worth of pixels; the kernels have a mean diagonal of 1.
 RHO = 0.01
-# Side of a marked region, as a share of the shorter side of the image.
-SIDE = 1 / 6
-
-
-class Ranking(NamedTuple):
-    """Images in the order in which to annotate them: their places, the best first, and the score of each place."""
-
-    order: NDArray[np.intp]
-    scores: NDArray[np.float64]
+# Marked regions of an image, at most, and their side as a share of its shorter side.
+REGIONS, SIDE = 3, 1 / 6
+# Pixels of an image that it is ranked by, and cells of an image that regions are found on, at most.
+PIXELS_OF_IMAGE = 256
+CELLS_OF_IMAGE = 4096
 
 
 class LabelledPixels:
@@ -80,42 +81,35 @@ def uncertainty(probabilities: Floats) -> NDArray[np.float64]:
 
 def rank_typical(
     kernels: KernelMixture, candidates: Sequence[Floats], annotated: Sequence[Floats]
-) -> Ranking:
-    """Rank images by how near their mean is, in the kernel's space, to that of all images: the usual ones first.
+) -> NDArray[np.intp]:
+    """Rank images by how near their mean is, in the kernel's space, to that of all images; places, the most typical first.
 
     >>> from segkit.kernels import LinearMixture
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
     >>> kernels = LinearMixture().fit(X, X[:, 0] > 0)
-    >>> rank_typical(kernels, [X + 3, X], [X - 1]).order
+    >>> rank_typical(kernels, [X + 3, X], [X - 1])
     array([1, 0])
     """
     images = [*candidates, *annotated]
     means = np.array([kernels.transform(X).mean(axis=0, dtype=np.float64) for X in images])
     distances = np.linalg.norm(means[: len(candidates)] - means.mean(axis=0), axis=1)
-    return Ranking(np.argsort(distances, kind="stable"), -distances)
+    return np.argsort(distances, kind="stable")
 
 
-def mark_regions(
-    scores: Floats,
-    stride: int,
-    n_regions: int = 3,
-    *,
-    side: int | None = None,
-    shape: tuple[int, int] | None = None,
-) -> list[Box]:
-    """Mark the square regions of an image that are worth most, none overlapping another.
+def mark_regions(scores: Floats, stride: int, shape: tuple[int, int]) -> list[Box]:
+    """Mark the square regions of an image of this shape that are worth most, none overlapping another.
 
     >>> scores = np.zeros((6, 6))
     >>> scores[4, 1] = 1
-    >>> mark_regions(scores, 10, side=10)
+    >>> mark_regions(scores, 10, (60, 60))
     [(40, 10, 50, 20)]
     """
-    height, width = shape or (scores.shape[0] * stride, scores.shape[1] * stride)
-    wanted = min(height, width) * SIDE if side is None else side
+    height, width = shape
+    wanted = min(height, width) * SIDE
     cells = int(np.clip(round(wanted / stride), 1, min(scores.shape)))
     means = _window_means(scores.astype(np.float64), cells)
     boxes: list[Box] = []
-    while len(boxes) < n_regions and means.max() > 0:
+    while len(boxes) < REGIONS and means.max() > 0:
         row, col = np.unravel_index(int(means.argmax()), means.shape)
         top, left = int(row), int(col)
         ends = min((top + cells) * stride, height), min((left + cells) * stride, width)
@@ -131,3 +125,52 @@ def _window_means(scores: NDArray[np.float64], cells: int) -> NDArray[np.float64
     sums = total[cells:, cells:] - total[:-cells, cells:] - total[cells:, :-cells] + total[:-cells, :-cells]
     # rounding of the sums must not make a region of nothing
     return np.where(sums > 1e-12 * total[-1, -1], sums, 0.0) / cells**2
+
+
+def glimpse(features: ImageFeatures) -> FloatArray:
+    """Keep the channels of a few pixels, spread evenly over an image; (n_channels, n), less their image means."""
+    thinned, _ = _thinned(features, PIXELS_OF_IMAGE)
+    return thinned.reshape(len(thinned), -1)
+
+
+def suggest_images(
+    model: LiveModel, glimpses: Sequence[FloatArray], annotated: Sequence[FloatArray]
+) -> NDArray[np.intp]:
+    """Rank images by their glimpses, and return their places, the most typical first."""
+    # of the rankings that were compared (docs, "What to annotate next"), only this one was better than chance
+    if not glimpses:
+        return np.empty(0, dtype=np.intp)
+    classifier = model.classifier
+    candidates, known = (
+        [classifier.standardise(one[classifier.channels_].T) for one in images]
+        for images in (glimpses, annotated)
+    )
+    return rank_typical(classifier.kernels_, candidates, known)
+
+
+def suggest_regions(
+    model: LiveModel, known: LabelledPixels, features: ImageFeatures, labels: NDArray[np.uint8]
+) -> list[Box]:
+    """Mark the regions of an image that are worth most; labelled pixels are worth nothing."""
+    thinned, step = _thinned(features, CELLS_OF_IMAGE)
+    kept = thinned.reshape(len(thinned), -1)[model.classifier.channels_].T
+    decisions = model.classifier.decision_function(kept)
+    unsure = uncertainty(model.probabilities(decisions[:, np.newaxis])[:, 0])
+    scores = (unsure * known.distance(model.classifier.standardise(kept))).reshape(thinned.shape[1:])
+    stride = features.stride * step
+    # a cell that would lie beyond the last pixel is read there
+    rows, cols = (
+        np.minimum(np.arange(scores.shape[axis]) * stride + features.stride // 2, features.shape[axis] - 1)
+        for axis in (0, 1)
+    )
+    scores[labels[np.ix_(rows, cols)] != UNLABELLED] = 0
+    return mark_regions(scores, stride, features.shape)
+
+
+def _thinned(features: ImageFeatures, most: int) -> tuple[FloatArray, int]:
+    """Take every k-th cell of the coarse grid, with the least k that leaves at most so many cells; return them and k."""
+    assert features.coarse is not None
+    step = 1
+    while np.prod([-(-side // step) for side in features.coarse.shape[1:]]) > most:
+        step += 1
+    return np.ascontiguousarray(features.coarse[:, ::step, ::step]), step

@@ -27,13 +27,7 @@ _LISTED = "exported.json"
 
 @dataclass(frozen=True)
 class ArrayEntry:
-    """An image of an `ArrayProject`.
-
-    Parameters
-    ----------
-    key : str
-        Its name.
-    """
+    """An image of an `ArrayProject`, by its name."""
 
     key: str
 

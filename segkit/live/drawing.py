@@ -22,14 +22,9 @@ _LEVEL = 1  # runs of one value compress well at any level
 
 
 class Patch(NamedTuple):
-    """New content of a box of a label image.
+    """New content of a box of a label image: its first pixel (row, column), and its labels, (h, w) uint8.
 
-    Parameters
-    ----------
-    corner : tuple of int
-        Row and column of the first pixel of the box.
-    values : ndarray of shape (h, w), uint8
-        Labels of the box; 0 x 0 pixels of a stroke beside the image.
+    A stroke beside the image has 0 x 0 pixels.
     """
 
     corner: tuple[int, int]

@@ -15,17 +15,7 @@ Task = Literal["features", "learning", "painting", "idle", "needs labels", "paus
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Labels of a box have changed.
-
-    Parameters
-    ----------
-    key : str
-        Key of the image.
-    patch : Patch
-        Corner and new values of the box.
-    version : int
-        `Drawing.version` with the change.
-    """
+    """Labels of a box of an image have changed: its corner and new values, and the `Drawing.version` with the change."""
 
     key: str
     patch: Patch
@@ -34,15 +24,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class Saved:
-    """Labels of an image are on disk.
-
-    Parameters
-    ----------
-    key : str
-        Key of the image.
-    version : int
-        `Drawing.version` that is on disk.
-    """
+    """Labels of an image are on disk, as of this `Drawing.version`."""
 
     key: str
     version: int
@@ -84,19 +66,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Status:
-    """What the session is busy with.
-
-    Parameters
-    ----------
-    task : {"features", "learning", "painting", "idle", "needs labels", "paused"}
-        The task.
-    key : str or None
-        Image it is about.
-    done : float
-        How much is done, 0 to 1.
-    text : str
-        The same in words.
-    """
+    """What the session is busy with: a task, the image it is about, the share done (0 to 1), and the same in words."""
 
     task: Task
     key: str | None
@@ -106,18 +76,9 @@ class Status:
 
 @dataclass(frozen=True, eq=False)
 class Objects:
-    """Objects of a predicted image.
+    """Objects of a predicted image, and the generation of the prediction.
 
-    Parameters
-    ----------
-    key : str
-        Key of the image.
-    generation : int
-        Generation of the prediction.
-    labels : ndarray of shape (H, W), int32
-        0 for the background, objects 1 to n.
-    count : int
-        Number of objects, n.
+    Labels are (H, W) int32: 0 for the background, objects 1 to `count`.
     """
 
     key: str
@@ -152,13 +113,7 @@ class ExpectedPoint:
 
 @dataclass(frozen=True)
 class Expected:
-    """Expected accuracy as annotation goes on.
-
-    Parameters
-    ----------
-    points : tuple of ExpectedPoint
-        One for each number of strokes at which it was computed.
-    """
+    """Expected accuracy as annotation goes on: a point for each number of strokes at which it was computed."""
 
     points: tuple[ExpectedPoint, ...]
 
@@ -187,13 +142,7 @@ class Advised:
 
 @dataclass(frozen=True)
 class Failed:
-    """Something went wrong; nothing is lost.
-
-    Parameters
-    ----------
-    message : str
-        One line: what was given, what is needed, the cure.
-    """
+    """Something went wrong, nothing is lost; the message says in one line what was given, what is needed, and the cure."""
 
     message: str
 

@@ -33,7 +33,6 @@ class ImageFeatures:
     """Features of one image, computed once and kept in a cache on disk."""
 
     def __init__(self, image: FloatArray, bank: NormalisedBank, cache: FeatureCache) -> None:
-        check_fixed(bank.bank)
         self._image, self._bank, self._cache = image, bank, cache
         self.shape: tuple[int, int] = image.shape[:2]
         self.n_channels = bank.bank.n_channels(image.shape[2])

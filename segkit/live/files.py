@@ -73,13 +73,7 @@ def write_project(path: Path, stored: Stored) -> None:
 
 
 def write_labels(path: Path, pages: Sequence[NDArray[np.uint8]]) -> None:
-    """Write a label image, (H, W) for each page, as PNG or TIFF as its name says; without pages remove it.
-
-    Raises
-    ------
-    OutputError
-        If the disk is full or cannot be written.
-    """
+    """Write a label image, (H, W) for each page, as PNG or TIFF as its name says; without pages remove it."""
     if not pages:
         try:
             path.unlink(missing_ok=True)

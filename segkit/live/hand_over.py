@@ -13,7 +13,8 @@ from segkit._files import write_text
 from segkit.config.schema import Config
 from segkit.errors import InputError
 from segkit.images import load_pairs
-from segkit.live.protocol import Annotations
+from segkit.live.arrays import ArrayProject
+from segkit.live.project import Project
 
 MODEL, OPTIONS = "model.segkit", "train.yaml"
 
@@ -40,7 +41,7 @@ class HandOver(NamedTuple):
 
 
 def hand_over(
-    project: Annotations,
+    project: Project | ArrayProject,
     config: Config,
     progress: Progress | None = None,
     *,

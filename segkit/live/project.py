@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segkit._common import count, first_few
-from segkit._files import FolderLock, remove_unfinished
+from segkit._files import FolderLock, remove_unfinished, stamp_of
 from segkit.errors import InputError, OutputError
 from segkit.images.alike import Scale, check_scales, scale_of
 from segkit.images.labels import UNLABELLED
@@ -199,7 +199,7 @@ class Project:
             if key not in self._seen:
                 self.image(key)
             path = self.label_path(key)
-            self._stamps.setdefault(path, _stamp(path))
+            self._stamps.setdefault(path, stamp_of(path))
             stored = self._stored_labels(entry)
             shape = self._shapes[entry.stem][entry.page]
             drawing = Drawing.blank(shape) if stored is None else Drawing(stored)
@@ -220,7 +220,7 @@ class Project:
                 return 0
             labels, version = drawing.snapshot()
             path = self.label_path(key)
-            now = _stamp(path)
+            now = stamp_of(path)
             if now is not None and now != self._stamps.get(path):
                 raise OutputError(
                     f"{path}: changed by another program since segkit read it: move that file elsewhere, and the labels "
@@ -231,7 +231,7 @@ class Project:
             else:
                 pages = self._pages_with(entry, labels)
                 write_labels(path, pages if any(map(_has_labels, pages)) else [])
-            self._stamps[path] = _stamp(path)
+            self._stamps[path] = stamp_of(path)
             digests = {name: digest for name, digest in self._digests.items() if name != key}
             self._on_disk.discard(key)
             if _has_labels(labels):
@@ -504,15 +504,6 @@ class Project:
         accepted = self._open_accepted()
         write_project(self.output / "project.json", Stored(self.source, list(classes), accepted, digests))
         self._digests, self._accepted_on_disk = digests, accepted
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    """Return time of change and size of a file; None if there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size
 
 
 def _entries(source: Path, axes: str | None) -> list[ImageEntry]:

@@ -27,8 +27,10 @@ from segkit.features import FilterBank
 from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED
 from segkit.images.alike import fits, kind_of, with_channels
+from segkit.live.advice import glimpse, suggest_images, suggest_regions
+from segkit.live.arrays import ArrayProject
 from segkit.live.cache import FeatureCache
-from segkit.live.canvas import Block, Canvas
+from segkit.live.canvas import Block, Canvas, OpenedCanvas, OpenedModel
 from segkit.live.classes import LabelClass
 from segkit.live.drawing import Patch
 from segkit.live.events import (
@@ -47,9 +49,7 @@ from segkit.live.events import (
 from segkit.live.features import Box, ImageFeatures, check_fixed
 from segkit.live.hand_over import HandOver, hand_over
 from segkit.live.learner import Labelled, Learner, LiveModel
-from segkit.live.opened import OpenedCanvas, OpenedModel
-from segkit.live.protocol import Annotations
-from segkit.live.suggest import glimpse, suggest_images, suggest_regions
+from segkit.live.project import Project
 from segkit.segmentation.objects import learn_from_regions
 from segkit.segmentation.segmenter import Segmenter, default_bank
 
@@ -128,7 +128,7 @@ class LiveSession:
 
     def __init__(
         self,
-        project: Annotations,
+        project: Project | ArrayProject,
         *,
         config: Config | None = None,
         cache: FeatureCache | None = None,

@@ -38,17 +38,21 @@ def labels_shape(image: Image, *, channels: bool = False) -> tuple[int, ...]:
 
 def image_plane(image: Image, place: Place, *, channels: bool = False) -> NDArray[Any]:
     """Read a plane of an Image layer, (H, W) or (H, W, C), in its own dtype; a fourth colour, alpha, is left out."""
-    index = tuple(slice(None) if at is None else at for at in place)
-    data = _finest(image)
+    index, data = index_of(place), _finest(image)
     if channels:
         return np.moveaxis(np.asarray(data[(slice(None), *index)]), 0, -1)
     plane = np.asarray(data[index])
     return plane[..., :3] if image.rgb else plane
 
 
+def index_of(place: Place) -> tuple[int | slice, ...]:
+    """Return the index of a plane in an array."""
+    return tuple(slice(None) if at is None else at for at in place)
+
+
 def labels_plane(labels: Labels, place: Place) -> NDArray[np.uint8]:
     """Read a plane of a Labels layer as labels of segkit: values of classes, 255 for pixels without annotation."""
-    plane = np.asarray(_finest(labels)[tuple(slice(None) if at is None else at for at in place)])
+    plane = np.asarray(_finest(labels)[index_of(place)])
     low, high = (int(plane.min()), int(plane.max())) if plane.size else (0, 0)
     if low < 0 or high > _GREATEST:
         raise InputError(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from segkit.images import UNLABELLED
 from segkit.live import Prediction
-from segkit.napari.layers import BACKGROUND, Place, like
+from segkit.napari.layers import BACKGROUND, Place, index_of, like
 from segkit.napari.learning import Shown
 
 PREDICTION, UNCERTAINTY, OBJECTS = "segkit prediction", "segkit uncertainty", "segkit objects"
@@ -50,13 +50,13 @@ class Results:
     def draw_whole(self, shown: Shown, values: NDArray[np.uint8]) -> None:
         """Write the prediction of a plane."""
         layer = self._layer(shown, PREDICTION)
-        layer.data[_index(shown.place)] = _as_labels(values)
+        layer.data[index_of(shown.place)] = _as_labels(values)
         layer.refresh()
 
     def draw_objects(self, shown: Shown, labels: NDArray[np.int32]) -> None:
         """Write the objects of a plane."""
         layer = self._layer(shown, OBJECTS)
-        layer.data[_index(shown.place)] = labels
+        layer.data[index_of(shown.place)] = labels
         layer.refresh()
 
     def clear(self, shown: Shown) -> None:
@@ -64,9 +64,9 @@ class Results:
         made = self._of.get(shown.image)
         if made is None:
             return
-        made.uncertainty[_index(shown.place)] = 0
+        made.uncertainty[index_of(shown.place)] = 0
         for name in {PREDICTION, UNCERTAINTY} & made.layers.keys():
-            made.layers[name].data[_index(shown.place)] = 0
+            made.layers[name].data[index_of(shown.place)] = 0
             made.layers[name].refresh()
 
     def show_uncertainty(self, image: Image | None, *, on: bool) -> None:
@@ -119,16 +119,12 @@ def is_made(layer: Layer) -> bool:
     return bool(layer.metadata.get(_MADE_BY_SEGKIT))
 
 
-def _index(place: Place) -> tuple[int | slice, ...]:
-    return tuple(slice(None) if at is None else at for at in place)
-
-
 def _fill(
     data: NDArray[Any], place: Place, corner: tuple[int, int], stride: int, values: NDArray[np.uint8]
 ) -> None:
     """Write a block of cells of `stride` x `stride` pixels into a plane of an array."""
     row, col = corner
-    target = data[_index(place)][row : row + stride * values.shape[0], col : col + stride * values.shape[1]]
+    target = data[index_of(place)][row : row + stride * values.shape[0], col : col + stride * values.shape[1]]
     pixels = values if stride == 1 else np.repeat(np.repeat(values, stride, axis=0), stride, axis=1)
     target[:] = pixels[: target.shape[0], : target.shape[1]]
 

@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ import numpy as np
 from napari.layers import Image, Labels, Layer
 from napari.utils.notifications import show_error, show_info
 from numpy.typing import NDArray
-from qtpy.QtCore import QEvent, QObject, Qt, QTimer, Signal
+from qtpy.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer, Signal
 from qtpy.QtWidgets import (
     QCheckBox,
+    QComboBox,
     QFileDialog,
     QFormLayout,
     QHBoxLayout,
@@ -33,7 +34,6 @@ from qtpy.QtWidgets import (
 from segkit._common import count
 from segkit.errors import InputError, SegkitError
 from segkit.live import Expected, Failed, FeatureCache, HandOver, Objects, Prediction, Status
-from segkit.napari.choice import LayerChoice
 from segkit.napari.layers import BACKGROUND, Place, check_shapes, labels_shape, like
 from segkit.napari.learning import Learning, Shown
 from segkit.napari.results import Results, is_made
@@ -46,6 +46,41 @@ _HELP = (
     "Label 0 means not annotated; the eraser takes annotation away. A few strokes are enough. "
     "Of a stack, segkit learns and predicts the plane that is shown."
 )
+
+
+class _LayerChoice(QComboBox):
+    """A choice among layers."""
+
+    def __init__(self, nothing: str) -> None:
+        super().__init__()
+        self._nothing = nothing
+        self._layers: list[Layer] = []
+        self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.setMinimumContentsLength(12)
+        self.offer([])
+
+    @property
+    def layer(self) -> Layer | None:
+        """The chosen layer."""
+        place = self.currentIndex()
+        return self._layers[place] if 0 <= place < len(self._layers) else None
+
+    def offer(self, layers: list[Layer]) -> None:
+        """Offer layers; the chosen one stays chosen if it is among them."""
+        chosen = self.layer
+        with QSignalBlocker(self):
+            self.clear()
+            self._layers = layers
+            self.addItems([layer.name for layer in layers] or [self._nothing])
+            self.setEnabled(bool(layers))
+            self.choose(chosen)
+        if self.layer is not chosen:
+            self.currentIndexChanged.emit(self.currentIndex())
+
+    def choose(self, layer: Layer | None) -> None:
+        """Choose a layer; None chooses nothing, if there are any."""
+        found = [place for place, one in enumerate(self._layers) if one is layer]
+        self.setCurrentIndex(found[0] if found else (-1 if self._layers else 0))
 
 
 class _Post(QObject):
@@ -90,7 +125,7 @@ class SegmentWidget(QWidget):
     def _build(self) -> None:
         text = QLabel(_HELP)
         text.setWordWrap(True)
-        self.image_choice, self.labels_choice = LayerChoice("open an image"), LayerChoice("press New")
+        self.image_choice, self.labels_choice = _LayerChoice("open an image"), _LayerChoice("press New")
         self.image_choice.currentIndexChanged.connect(self._image_chosen)
         self.labels_choice.currentIndexChanged.connect(self._labels_chosen)
         self.new_button = _button(
@@ -558,8 +593,13 @@ class SegmentWidget(QWidget):
         self.result.clear()
         show_error(message)
 
-    def _telling(self) -> _Telling:
-        return _Telling(self._complain)
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Report errors of segkit in a notification instead of raising them."""
+        try:
+            yield
+        except SegkitError as error:
+            self._complain(" ".join(str(error).split()))
 
     # Closing.
 
@@ -587,22 +627,6 @@ class SegmentWidget(QWidget):
         """Stop learning."""
         self.shut_down()
         super().closeEvent(event)
-
-
-class _Telling:
-    """Report errors of segkit in a notification instead of raising them."""
-
-    def __init__(self, complain: Callable[[str], None]) -> None:
-        self._complain = complain
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> bool:
-        if isinstance(error, SegkitError):
-            self._complain(" ".join(str(error).split()))
-            return True
-        return False
 
 
 def _button(text: str, tip: str, call: Callable[[], None]) -> QPushButton:

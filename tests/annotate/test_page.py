@@ -14,6 +14,7 @@ from segkit.images import UNLABELLED
 from segkit.live import Failed
 from tests.annotate.conftest import TOKEN, two_halves
 from tests.annotate.fakes import FakeProject, FakeSession
+from tests.images.conftest import contrast
 
 pytest.importorskip("selenium", reason="selenium drives the browser")
 
@@ -434,13 +435,6 @@ def test_shapes_against_loops_over_all_pixels(page, rng):
         assert found["open"] == bool(area[[0, -1]].any() or area[:, [0, -1]].any())
 
 
-def test_the_page_fills_the_window(page):
-    bottom, height = page.run(
-        "return [document.querySelector('main').getBoundingClientRect().bottom, innerHeight]"
-    )
-    assert bottom == pytest.approx(height, abs=1)
-
-
 @pytest.mark.parametrize("width", [420, 1200])
 def test_nothing_sticks_out(page, browser, width):
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
@@ -466,12 +460,4 @@ def test_contrast_of_text(page, browser, scheme):
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     for text, paper in pairs:
-        dark, light = sorted((luminance(text), luminance(paper)))
-        assert (light + 0.05) / (dark + 0.05) >= 4.5, (text, paper)
-
-
-def luminance(colour):
-    """Relative luminance of "#rrggbb", as WCAG defines it."""
-    shares = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
-    linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
-    return float(linear @ (0.2126, 0.7152, 0.0722))
+        assert contrast(*(tuple(bytes.fromhex(colour[1:])) for colour in (text, paper))) >= 4.5, (text, paper)

@@ -53,7 +53,7 @@ def test_tiles_of_eight_bits_are_the_file_itself(rng):
     for row, column in np.ndindex(2, 3):
         expected = values[row * TILE : (row + 1) * TILE, column * TILE : (column + 1) * TILE]
         np.testing.assert_array_equal(render_tile(pyramid, 0, row, column), expected)
-    np.testing.assert_array_equal(render_tile(pyramid, 1, 0, 1), naive_halves(values)[:, TILE:])
+    np.testing.assert_array_equal(render_tile(pyramid, 1, 0, 1), halve(values)[:, TILE:])
 
 
 def test_other_depths_are_stretched_between_percentiles(rng):
@@ -106,14 +106,15 @@ def test_thumbnails_are_small_and_keep_their_shape(rng):
         assert small.size == (THUMBNAIL // 2, THUMBNAIL)
 
 
-def test_few_images_stay_in_memory(rng):
+def test_few_images_stay_in_memory(rng, monkeypatch):
+    monkeypatch.setattr("segkit.annotate.pictures._MEMORY", 2 * 64 * 64 * 3)
     reads = []
 
     def read(key):
         reads.append(key)
         return image_of("8", (64, 64, 3), rng)
 
-    pictures = Pictures(read, memory=2 * 64 * 64 * 3)
+    pictures = Pictures(read)
     for key in "abacba":
         pictures.pyramid(key)
     assert "".join(reads) == "abcba"

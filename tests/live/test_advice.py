@@ -43,36 +43,23 @@ def test_uncertainty_is_the_entropy():
 def test_regions_are_the_best_squares():
     scores = np.zeros((12, 18))
     scores[1:3, 2:4], scores[8:10, 15:17] = 1, 2
-    assert mark_regions(scores, 4, side=8) == [(32, 60, 40, 68), (4, 8, 12, 16)]
-
-
-def test_the_last_region_is_cut_by_the_border():
-    scores = np.zeros((5, 5))
-    scores[4, 4] = 1
-    assert mark_regions(scores, 4, side=4, shape=(18, 17)) == [(16, 16, 18, 17)]
+    assert mark_regions(scores, 4, (48, 72)) == [(32, 60, 40, 68), (4, 8, 12, 16)]
 
 
 @settings(max_examples=60)
-@given(
-    st.integers(1, 20),
-    st.integers(1, 20),
-    st.integers(1, 9),
-    st.integers(1, 5),
-    st.none() | st.integers(1, 90),
-    st.integers(0, 2**32 - 1),
-)
-def test_regions_lie_inside_and_do_not_overlap(height, width, stride, n_regions, side, seed):
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 9), st.integers(0, 2**32 - 1))
+def test_regions_lie_inside_and_do_not_overlap(height, width, stride, seed):
     rng = np.random.default_rng(seed)
     scores = rng.random((height, width)) ** 4 * (rng.random((height, width)) > 0.5)
     shape = height * stride - rng.integers(stride), width * stride - rng.integers(stride)
-    boxes = mark_regions(scores, stride, n_regions, side=side, shape=shape)
+    boxes = mark_regions(scores, stride, shape)
     covered = np.zeros(shape, dtype=int)
     for top, left, bottom, right in boxes:
         assert 0 <= top < bottom <= shape[0]
         assert 0 <= left < right <= shape[1]
         covered[top:bottom, left:right] += 1
     assert covered.max(initial=0) <= 1
-    assert len(boxes) <= n_regions
+    assert len(boxes) <= 3
     assert bool(boxes) == bool(scores.any())
     means = [
         scores[top // stride : -(-bottom // stride), left // stride : -(-right // stride)].mean()
@@ -85,12 +72,8 @@ def test_the_image_nearest_to_the_mean_of_all_is_the_most_typical(rng):
     images = [rng.standard_normal((30, 3)) + shift for shift in (0, 4, 1, -2)]
     kernels = LinearGaussianMixture(random_state=0).fit(np.concatenate(images), np.repeat([0, 1, 0, 1], 30))
     candidates, annotated = images[:3], images[3:]
-    order, scores = rank_typical(kernels, candidates, annotated)
     K = [[np.mean(kernels.transform(one) @ kernels.transform(other).T) for other in images] for one in images]
     K = np.array(K)
-    for place, score in enumerate(scores):  # the squared MMD of an image and all, from kernel means
-        squared = K[place, place] - 2 * K[place].mean() + K.mean()
-        np.testing.assert_allclose(score**2, squared, rtol=1e-6, atol=1e-9)
-    assert order.tolist() == np.argsort(-scores).tolist()
-    swapped = rank_typical(kernels, candidates[::-1], annotated)
-    np.testing.assert_allclose(swapped.scores[::-1], scores)
+    # the squared MMD of an image and all, from kernel means
+    squared = np.diag(K) - 2 * K.mean(axis=1) + K.mean()
+    assert rank_typical(kernels, candidates, annotated).tolist() == np.argsort(squared[:3]).tolist()

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 import segkit.live.features
-from segkit.errors import ConfigError
-from segkit.features import MultiscaleBank, OrbitBank, PositionBank, ScatteringBank, StackedBank
+from segkit.features import MultiscaleBank, PositionBank, ScatteringBank, StackedBank
 from segkit.features.normalised import NormalisedBank
 from segkit.live import FeatureCache
 from segkit.live.features import ImageFeatures
@@ -106,9 +105,3 @@ def test_without_room_on_disk_memory_is_bounded(image, folder, rng, monkeypatch)
     assert 0 < kept <= 800_000
     rows, cols = rng.integers(0, SHAPE[0], 50), rng.integers(0, SHAPE[1], 50)
     np.testing.assert_allclose(features.sample(rows, cols), bank().sample(image, rows, cols, None), atol=2e-4)
-
-
-def test_banks_that_learn_are_refused(image, cache):
-    learns = OrbitBank(templates="patches")
-    with pytest.raises(ConfigError, match="learns its filters from images: choose one of fixed filters"):
-        ImageFeatures(image, NormalisedBank(learns, "image"), cache)

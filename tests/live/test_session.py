@@ -1,4 +1,3 @@
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -73,13 +72,6 @@ def test_labels_are_on_disk_at_once(session, heard, project, truth):
     heard.wait_for(Saved, lambda event: event.version == version)
     [stored] = read_mask(project.label_path("a"))
     np.testing.assert_array_equal(stored, project.labels("a").labels)
-
-
-def test_closing_saves(project, cache, truth):
-    with LiveSession(project, cache=cache) as session:
-        draw(session, "a", truth["a"])
-    np.testing.assert_array_equal(read_mask(project.label_path("a"))[0], project.labels("a").labels)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("segkit-")]
 
 
 def test_undo_takes_the_prediction_back(session, truth):
@@ -218,17 +210,6 @@ def test_strokes_of_no_class(session):
     for value in (2, 256, "1"):
         with pytest.raises(InputError, match="is of no class: give one of 0, 1, or 255 to erase"):
             session.paint("a", (0, 0), np.ones((2, 2), dtype=bool), value)
-
-
-def test_an_image_that_vanishes_is_told_and_its_labels_stay(session, heard, project, truth):
-    draw(session, "b", truth["b"])
-    heard.wait_for(Saved)
-    (project.source / "c.png").unlink()
-    with pytest.raises(InputError, match=r"c\.png: the image is gone: put it back"):
-        session.open("c")
-    session.open("b")
-    assert session.wait(PATIENCE)
-    assert project.label_path("b").exists()
 
 
 def test_an_image_of_other_channels_is_told(folder, rng):

@@ -9,9 +9,8 @@ import segkit.live.features
 from segkit.errors import InputError, OutputError
 from segkit.images import read_mask, write_image
 from segkit.live import Failed, LabelClass, LiveSession, Prediction, Project, Saved
-from segkit.live.canvas import Canvas
+from segkit.live.canvas import Canvas, OpenedModel
 from segkit.live.learner import Labelled
-from segkit.live.opened import OpenedModel
 from tests.live.conftest import PATIENCE, blobs, draw, learn, listen, rebuilt
 
 
@@ -132,6 +131,7 @@ def test_after_the_end_nothing_hangs_and_strokes_are_saved(project, cache, truth
     draw(session, "a", truth["a"], value=0)
     session.close()
     session.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("segkit-")]
     assert session.wait(PATIENCE)
     draw(session, "a", truth["a"], value=1)
     np.testing.assert_array_equal(read_mask(project.label_path("a"))[0], project.labels("a").labels)
