@@ -28,12 +28,11 @@ from benchmarks.markdown import broken, difference_of, markdown_table, with_inte
 from benchmarks.rows import Row, Study
 from segkit.baselines import PixelForest
 from segkit.benchmark import few_shot_split
+from segkit.benchmark.objects import connected_components, fixed_watershed, read_annotated
 from segkit.benchmark.protocol import read_groups
-from segkit.benchmark.reading import read_stems
 from segkit.evaluation.objects import ObjectScores, score_objects
 from segkit.evaluation.statistics import bootstrap_interval, compare
 from segkit.images import read_mask, write_image, write_mask
-from segkit.objects.watershed import connected_components, fixed_watershed
 from segkit.segmentation.objects import learn_from_regions
 from segkit.segmentation.segmenter import Segmenter
 
@@ -103,9 +102,9 @@ def run_split(
     folder: Path, train: Sequence[str], test: Sequence[str], segmenter: Segmenter, forest: PixelForest
 ) -> dict[str, Any]:
     """Train on one split, and score every method on its test images."""
-    pairs = read_stems(folder / "images", folder / "masks", [*train, *test])
-    images = {stem: image for stem, image, _ in pairs}
-    masks = {stem: (mask > 0).astype(np.uint8) for stem, _, mask in pairs}
+    read = read_annotated(folder / "images", folder / "masks", [*train, *test])
+    images = {one.stem: one.image for one in read}
+    masks = {one.stem: (one.mask > 0).astype(np.uint8) for one in read}
     truths = {stem: read_mask(folder / "instances" / f"{stem}.png")[0] for stem in images}
     lesson = [images[stem] for stem in train], [masks[stem] for stem in train]
     start = time.perf_counter()

@@ -19,7 +19,9 @@ def commands():
 
 def test_the_workflow_and_the_run_on_one_machine_have_the_same_steps():
     in_workflow = {name for command in commands() for name in re.findall(r"bash \.ci/(\w+)", command)}
-    in_run = set(re.findall(r"^ *step (\w+)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE))
+    in_run = set(
+        re.findall(r"^ *step (\w+)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
+    )
     assert in_workflow == in_run == STEPS
     assert all((ROOT / ".ci" / name).is_file() for name in STEPS)
 

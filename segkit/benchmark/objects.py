@@ -7,25 +7,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
+from skimage.feature import peak_local_max
+from skimage.segmentation import watershed
 
-from segkit.benchmark.reading import pairs_of, refuse_missing
 from segkit.errors import InputError
 from segkit.evaluation.objects import THRESHOLDS, match
-from segkit.images import Reading
+from segkit.images import Reading, pair
 from segkit.images.numbering import classes_of, without
 from segkit.images.pairs import read_items
 from segkit.images.reading import joined
 from segkit.objects.annotated import splitter_of
-from segkit.objects.watershed import connected_components, fixed_watershed
+from segkit.objects.hills import LabelArray
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.segmenter import Segmenter
 
 # Ways to tell predicted objects apart; only segkit learns one.
 LEARNT, COMPONENTS, WATERSHED = "learnt", "components", "watershed"
 SPLITTINGS = (LEARNT, COMPONENTS, WATERSHED)
-LabelArray = NDArray[np.int32]
 
 
 class Annotated(NamedTuple):
@@ -42,23 +42,34 @@ def read_annotated(
     masks: str | Path,
     stems: Sequence[str],
     *,
+    objects: bool = False,
     n_channels: int | None = None,
     unlabelled: int | None = None,
     reading: Reading | None = None,
 ) -> list[Annotated]:
-    """Read images of a folder with masks that number objects, by name; pages are named "stem#1", ..."""
+    """Read images of a folder with masks of classes, or that number objects, by name; pages are named "stem#1", ..."""
+    wanted = set(stems)
+    files = {stem.rpartition("#")[0] for stem in stems} | wanted
+    pairs = [entry for entry in pair(images, masks) if entry.name in files]
     faults: list[str] = []
-    items = list(read_items(pairs_of(images, masks, stems), faults, [], reading=reading))
+    items = [item for item in read_items(pairs, faults, [], reading=reading) if item.stem in wanted]
     if faults:
         raise InputError("; ".join(faults[:10]))
-    wanted = set(stems)
+    if missing := wanted - {item.stem for item in items}:
+        raise InputError(
+            f"{', '.join(sorted(missing))}: no such images in {images}, but they were there when the benchmark "
+            f"started: put them back, or start again with --overwrite"
+        )
     found = []
-    for item in (item for item in items if item.stem in wanted):
-        blank = None if item.is_outlined else unlabelled
-        objects = without(item.mask, blank).astype(np.int32)
+    for item in items:
         image = joined(item.around, n_channels or item.image.shape[2])
-        found.append(Annotated(item.stem, image, classes_of(objects, item.mask, blank), objects))
-    refuse_missing(stems, [stem for stem, *_ in found], images)
+        if objects:
+            blank = None if item.is_outlined else unlabelled
+            instances = without(item.mask, blank).astype(np.int32)
+            mask = classes_of(instances, item.mask, blank)
+            found.append(Annotated(item.stem, image, mask, instances))
+        else:
+            found.append(Annotated(item.stem, image, item.mask))
     return found
 
 
@@ -105,3 +116,30 @@ def image_ap(counts: Mapping[str, Any]) -> list[float] | None:
     """AP of an image at each threshold, TP / (TP + FP + FN); None without any object, true or predicted."""
     either = counts["n_true"] + counts["n_predicted"]
     return [tp / (either - tp) for tp in counts["tp"]] if either else None
+
+
+def connected_components(mask: ArrayLike) -> LabelArray:
+    """Label the connected regions of a mask; pixels hang together by their sides."""
+    return np.asarray(ndimage.label(_checked(mask), output=np.int32)[0])
+
+
+def fixed_watershed(mask: ArrayLike, apart: float) -> LabelArray:
+    """Split a mask by watershed on the distance from the background; seeds are maxima at least `apart` pixels apart."""
+    inside = _checked(mask)
+    if not 0 <= apart < np.inf:
+        raise InputError(f"seeds {apart} pixels apart: give a number from 0")
+    distance = ndimage.distance_transform_edt(inside)
+    peaks = peak_local_max(  # type: ignore[no-untyped-call]
+        distance, min_distance=max(1, round(apart)), labels=inside.astype(np.intp), exclude_border=False
+    )
+    seeds = np.zeros(inside.shape, dtype=np.int32)
+    seeds[tuple(peaks.T)] = np.arange(1, len(peaks) + 1)
+    labels = watershed(-distance, seeds, mask=inside)  # type: ignore[no-untyped-call]
+    return np.asarray(labels, dtype=np.int32)
+
+
+def _checked(mask: ArrayLike) -> NDArray[Any]:
+    inside = np.asarray(mask) > 0
+    if inside.ndim != 2:
+        raise InputError(f"mask of shape {inside.shape}: give (H, W)")
+    return inside

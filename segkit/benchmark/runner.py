@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,17 +23,15 @@ from numpy.typing import NDArray
 from segkit import __version__
 from segkit._common import Progress, Workers, count, one_by_one, pass_on
 from segkit._files import write_text
-from segkit.benchmark.digests import digest_files, digest_weights
 from segkit.benchmark.machine import machine
 from segkit.benchmark.methods import Method
 from segkit.benchmark.objects import read_annotated
 from segkit.benchmark.protocol import Split, few_shot_split, read_groups, read_stem_list
-from segkit.benchmark.reading import read_stems
 from segkit.benchmark.results import FORMAT_VERSION, read_json, write_csv, write_json
 from segkit.errors import ClusterError, InputError, OutputError
 from segkit.evaluation.folders import TOLERANCE
 from segkit.evaluation.objects import THRESHOLDS
-from segkit.images import LabelMap, Reading, load_pairs
+from segkit.images import LabelMap, Reading, load_pairs, pair
 from segkit.images.numbering import MasksAre
 
 # Number of training images of the pictures in a report, if it is among the sizes.
@@ -137,8 +135,8 @@ class Benchmark:
                 f"{', '.join(map(str, self.train_sizes))}: annotate more, or ask for smaller --train-sizes"
             )
         # Digests tell on --resume whether a finished run has the same images, masks and weights.
-        self._data_digest = digest_files(self.images, self.masks)
-        self._weights_digest = {method.name: digest_weights(method) for method in self.methods}
+        self._data_digest = _digest_files(self.images, self.masks)
+        self._weights_digest = {method.name: _digest_weights(method) for method in self.methods}
 
     @property
     def pictures(self) -> dict[str, int]:
@@ -263,13 +261,10 @@ class Benchmark:
     def read_truth(self, stem: str) -> tuple[NDArray[np.float32], NDArray[Any]]:
         """Read an image, without context, and its mask of classes."""
         reading = replace(self.reading or Reading(), context=0)
-        if self.objects:
-            [item] = read_annotated(
-                self.images, self.masks, [stem], unlabelled=self.unlabelled, reading=reading
-            )
-            return item.image, item.mask
-        [(_, image, mask)] = read_stems(self.images, self.masks, [stem], reading=reading)
-        return image, mask
+        [item] = read_annotated(
+            self.images, self.masks, [stem], objects=self.objects, unlabelled=self.unlabelled, reading=reading
+        )
+        return item.image, item.mask
 
     def picture_files(self, method: str, stem: str) -> tuple[Path, Path]:
         """Name the files of the stored mask and probability maps of a test image."""
@@ -312,7 +307,7 @@ class Benchmark:
             name = run["method"]
             if name not in methods:
                 methods[name] = Method.from_dict(name, found["method"])
-                self._weights_digest[name] = digest_weights(methods[name])
+                self._weights_digest[name] = _digest_weights(methods[name])
             try:
                 unit = Unit(
                     methods[name], run["n_train"], run["seed"], self._split(run["n_train"], run["seed"])
@@ -462,3 +457,32 @@ class Benchmark:
 
 def _unit_name(method: str, n_train: int, seed: int) -> str:
     return f"{method}-n{n_train:02d}-seed{seed}"
+
+
+def _digest_weights(method: Method) -> list[str]:
+    """Compute the hexadecimal sha256 of each weight file of a method; downloads never change and are left out."""
+    return [
+        hashlib.sha256(Path(source).read_bytes()).hexdigest()
+        for source in _weights_in(method.to_dict()["config"])
+        if Path(source).is_file()
+    ]
+
+
+def _weights_in(options: Any) -> Iterator[str]:
+    """Yield the values of all keys ``weights``, at any depth, in order."""
+    if isinstance(options, dict):
+        if isinstance(options.get("weights"), str):
+            yield options["weights"]
+        options = list(options.values())
+    if isinstance(options, list):
+        for part in options:
+            yield from _weights_in(part)
+
+
+def _digest_files(images: Path, masks: Path) -> str:
+    """Compute the hexadecimal sha256 of the image and mask files, in order of stem."""
+    sha = hashlib.sha256()
+    for entry in pair(images, masks):
+        for path in (entry.image, entry.mask):
+            sha.update(entry.stem.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return sha.hexdigest()

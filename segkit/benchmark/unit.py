@@ -12,7 +12,6 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +21,15 @@ from segkit.benchmark.choices import choices
 from segkit.benchmark.machine import machine, peak_memory_mib
 from segkit.benchmark.methods import Method
 from segkit.benchmark.objects import (
-    Annotated,
     count_matches,
     predict_with_objects,
     read_annotated,
     typical_radius,
 )
-from segkit.benchmark.reading import read_stems
 from segkit.benchmark.results import FORMAT_VERSION, read_json, write_json
 from segkit.errors import SegkitError
 from segkit.evaluation.folders import score_image
 from segkit.images import UNLABELLED, LabelMap, Reading, write_mask, write_probability
-from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.segmenter import Segmenter
 
 
@@ -41,7 +37,16 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
     """Train on the training images of a split and score the test images."""
     label_map = LabelMap.from_dict(job["label_map"])
     stems = [*job["train"], *job["test"]]
-    items = _read(job, stems)
+    numbered = job.get("objects")  # for masks that number objects
+    items = read_annotated(
+        job["images"],
+        job["masks"],
+        stems,
+        objects=numbered is not None,
+        n_channels=job.get("n_channels"),
+        unlabelled=None if numbered is None else numbered["unlabelled"],
+        reading=Reading.from_dict(job["reading"]) if "reading" in job else None,
+    )
     images = {item.stem: item.image for item in items}
     masks = {item.stem: item.mask for item in items}
     instances = {item.stem: item.instances for item in items if item.instances is not None}
@@ -92,6 +97,7 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
             write_probability(folder / "probability" / f"{stem}.tif", probability.transpose(2, 0, 1))
     costs = {"fit_seconds": fit_seconds, "peak_memory_mib": peak_memory_mib()}
     device = getattr(segmenter, "device_", "cpu")
+    stopped_early = getattr(segmenter, "stopped_early_", None)  # of methods whose training has a limit
     unit = {
         **own,
         "train": job["train"],
@@ -100,7 +106,7 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
         "predict_seconds": float(np.mean([record["predict_seconds"] for record in records])),
         "device": device,
         "machine": machine(device),
-        "budget_limited": _budget_limited(segmenter),
+        "budget_limited": None if stopped_early is None else not stopped_early,
         "notes": sorted({" ".join(str(warning.message).split()) for warning in caught}),
         "explain": None,
         **({"objects": True} if instances else {}),
@@ -112,23 +118,6 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
         except Exception as error:  # the scores are valid without the choices
             unit["notes"].append(f"the choices of the method cannot be shown: {_one_line(error)}")
     return {"unit": unit, "records": [record | costs for record in records]}
-
-
-def _read(job: dict[str, Any], stems: Sequence[str]) -> list[Annotated]:
-    """Read the images of a job, with their objects if masks number them."""
-    places, n_channels = (job["images"], job["masks"], stems), job.get("n_channels")
-    reading = Reading.from_dict(job["reading"]) if "reading" in job else None
-    if (objects := job.get("objects")) is not None:
-        return read_annotated(
-            *places, n_channels=n_channels, unlabelled=objects["unlabelled"], reading=reading
-        )
-    return [Annotated(*item) for item in read_stems(*places, n_channels=n_channels, reading=reading)]
-
-
-def _budget_limited(segmenter: BaseSegmenter) -> bool | None:
-    """Return whether `max_steps` ended training; None for methods without such a limit."""
-    stopped_early = getattr(segmenter, "stopped_early_", None)
-    return None if stopped_early is None else not stopped_early
 
 
 def _one_line(error: Exception) -> str:

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from scipy.special import expit
 
-from segkit._common import count
 from segkit.cli.phantom import smooth_noise
-from segkit.errors import InputError
 
 FloatArray = NDArray[np.float64]
 Labels = NDArray[np.int32]
@@ -49,11 +47,6 @@ def make_cell_set(
     n_images: int, *, shape: tuple[int, int] = (192, 256), random_state: int = 0
 ) -> tuple[list[NDArray[np.float32]], list[Labels]]:
     """Draw stained tissue with nuclei, some of which touch, and number them. Picture i depends on seed and i only."""
-    if n_images < 1 or min(shape) < 64:
-        raise InputError(
-            f"{count(n_images, 'picture')} of {shape[0]} x {shape[1]} pixels, "
-            f"expected at least 1 of 64 x 64: ask for more"
-        )
     seeds = np.random.SeedSequence(random_state).spawn(n_images)
     drawn = [_draw(shape, np.random.default_rng(seed)) for seed in seeds]
     return [image for image, _ in drawn], [labels for _, labels in drawn]

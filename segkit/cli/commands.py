@@ -18,6 +18,7 @@ from segkit import __version__
 from segkit._common import count
 from segkit._files import alone_in
 from segkit.cli.annotate import annotate
+from segkit.cli.entry import INTERRUPTED, Stopped, terminated_as_by_ctrl_c
 from segkit.cli.evaluate import evaluate
 from segkit.cli.options import (
     LabelsOption,
@@ -35,7 +36,6 @@ from segkit.cli.options import (
     spread_over,
 )
 from segkit.cli.predict import predict
-from segkit.cli.stopping import INTERRUPTED, Stopped, terminated_as_by_ctrl_c
 from segkit.cli.terminal import (
     describe_alarms,
     describe_benchmark,
@@ -366,7 +366,7 @@ def demo(
     refuse_unwritable(output / "images" / "1.png", within=output)
     tell = teller(quiet=quiet)
     if objects:
-        from segkit.cli.object_demo import run_object_demo
+        from segkit.cli.demo import run_object_demo
 
         with progress_bars(quiet=quiet) as follow:
             counted = run_object_demo(output, seed=seed, progress=follow)

@@ -15,9 +15,6 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from skimage.draw import line_aa
 
-from segkit._common import count
-from segkit.errors import InputError
-
 FloatArray = NDArray[np.float64]
 
 _MUCOSA = np.array([0.86, 0.52, 0.31])
@@ -44,12 +41,7 @@ class _Lesions(NamedTuple):
 def make_demo_set(
     n_images: int, *, shape: tuple[int, int] = (192, 256), random_state: int = 0
 ) -> tuple[list[NDArray[np.float32]], list[NDArray[np.uint8]]]:
-    """Draw capsule endoscopy pictures with vascular lesions and their masks."""
-    if n_images < 1 or min(shape) < 64:
-        raise InputError(
-            f"{count(n_images, 'picture')} of {shape[0]} x {shape[1]} pixels, "
-            f"expected at least 1 of 64 x 64: ask for more"
-        )
+    """Draw capsule endoscopy pictures with vascular lesions and their masks, of 64 x 64 pixels or more."""
     seeds = np.random.SeedSequence(random_state).spawn(n_images)
     drawn = [_draw(shape, np.random.default_rng(seed)) for seed in seeds]
     return [image for image, _ in drawn], [mask for _, mask in drawn]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from segkit._common import count
+from segkit.cli.entry import Stopped
 from segkit.cli.options import (
     DeviceOption,
     ImagesArgument,
@@ -23,7 +24,6 @@ from segkit.cli.options import (
     read_pixel_size,
     spread_over,
 )
-from segkit.cli.stopping import Stopped
 from segkit.cli.terminal import describe_object_model, progress_bars, say, teller
 from segkit.errors import ConfigError
 

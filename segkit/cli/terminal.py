@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from segkit._common import count, printable
+from segkit._common import count, one_line, printable
 
 if TYPE_CHECKING:
     from segkit.images import LabelMap
@@ -192,7 +192,7 @@ def describe_benchmark(result: dict[str, Any]) -> str:
 
 def _lines_of_splittings(records: Sequence[dict[str, Any]]) -> list[str]:
     """Describe the AP of the objects of each method at each number of training images, told apart in each way."""
-    from segkit.report.objects import summarise_objects
+    from segkit.report.summary import summarise_objects
 
     runs: dict[tuple[str, int | None], list[str]] = {}
     for row in summarise_objects(records):
@@ -228,7 +228,7 @@ def describe_model(header: dict[str, Any], *, explain: bool = False) -> str:
         rows += [("Bank", option) for option in _bank_options(header["bank"])]
         rows += [("", line) for line in explain_training(summary, label_map)]
     width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {_printable(text)}" for name, text in rows)
+    return "\n".join(f"{name:<{width}}  {one_line(text)}" for name, text in rows)
 
 
 def _reading_rows(reading: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -241,11 +241,6 @@ def _reading_rows(reading: dict[str, Any] | None) -> list[tuple[str, str]]:
         "Channels": ", ".join(known.get("channels", ())),
     }
     return [(name, str(text)) for name, text in told.items() if text]
-
-
-def _printable(text: str) -> str:
-    """Leave out what would steer the terminal: names in a model file may come from anybody."""
-    return "".join(letter for letter in text if letter.isprintable())
 
 
 def _many(number: int, noun: str) -> str:

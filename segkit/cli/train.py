@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from segkit.config.schema import Config
     from segkit.images import Dataset
 
+# The bank of a training without options.
+DEFAULT_BANK: dict[str, Any] = {"name": "stacked"}
 _NEEDED = (
     "Objects that are a matter of meaning (polyps, organs) need filters of networks: --config two-networks downloads "
     "their weights once"
@@ -95,7 +97,6 @@ def train(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Learn a model from annotated images."""
-    from segkit.config.auto import banks_at_hand
     from segkit.config.recorded import read_training
     from segkit.config.schema import Config
     from segkit.images.outputs import refuse_existing, refuse_extension, refuse_unwritable
@@ -117,7 +118,7 @@ def train(
         tell(message)
     n_channels = dataset.images[0].shape[2]
     if bank == "auto":
-        banks = banks_at_hand(n_channels)
+        banks = _banks_at_hand(n_channels)
         settings = Config.from_options(settings.to_settings()["config"] | {"bank": banks})
         tell(_describe_banks(banks, n_channels, len(dataset.images)))
     segmenter = settings.build(z_spacing=dataset.z_spacing)
@@ -217,14 +218,12 @@ def _read(images: Path, masks: Path, settings: Config, level: int | None, *, onl
 
 def _describe_banks(banks: Sequence[dict[str, Any]], n_channels: int, n_images: int) -> str:
     """Describe which banks are compared, or why there is only one."""
-    from segkit.config.auto import networks_of
-
     best, *others = banks
     if not others and n_channels not in (1, 3):
         return f"Filter bank: the default. Networks see grey and RGB images; these have {n_channels} channels"
     if not others:
         return f"Filter bank: the default. {_NEEDED}"
-    names = " and ".join(networks_of(best))
+    names = " and ".join(_networks_of(best))
     if n_images == 1:
         return f"Filter bank: networks ({names}). One image cannot tell which bank is better; two images or more can"
     return f"Filter bank: networks ({names}) or the default, whichever does better on images held out"
@@ -232,10 +231,36 @@ def _describe_banks(banks: Sequence[dict[str, Any]], n_channels: int, n_images: 
 
 def _advise(settings: Config, n_channels: int, *, explain: bool) -> str:
     """Advise a user who named no bank what another one would need; empty where there is nothing to advise."""
-    from segkit.config.auto import banks_at_hand
-
     if "bank" in settings.model_fields_set or n_channels not in (1, 3):
         return ""
-    if len(banks_at_hand(n_channels)) > 1:
+    if len(_banks_at_hand(n_channels)) > 1:
         return "Weights of networks are here. --bank auto compares their filters with the default bank"
     return _NEEDED if explain else ""
+
+
+def _banks_at_hand(n_image_channels: int) -> list[dict[str, Any]]:
+    """List banks to compare, best guess first; a single training image takes the first."""
+    if n_image_channels not in (1, 3):
+        return [DEFAULT_BANK]
+    networks = [bank for bank in _banks_of_networks() if all(map(_is_at_hand, _networks_of(bank)))]
+    return [*networks[:1], DEFAULT_BANK]
+
+
+def _networks_of(bank: dict[str, Any]) -> list[str]:
+    """Name the networks of a stacked bank, each once."""
+    return list(dict.fromkeys(part["name"] for part in bank["banks"] if "weights" in part))
+
+
+def _banks_of_networks() -> list[dict[str, Any]]:
+    """List banks of networks from ``two-networks``, best first: both networks, and SqueezeNet alone, which is small."""
+    from segkit.config.read import read_options, shipped
+
+    both = read_options(shipped("two-networks"))["bank"][0]
+    squeezenet = [part for part in both["banks"] if part["name"] != "vgg19"]
+    return [both, both | {"banks": squeezenet}]
+
+
+def _is_at_hand(network: str) -> bool:
+    from segkit.features.weights import imagenet_address, is_cached
+
+    return is_cached(imagenet_address(network))

@@ -194,53 +194,25 @@ class Config(Section):
 
     @classmethod
     def load(cls, path: Path | None = None, overrides: Iterable[str] = ()) -> Self:
-        """Read a configuration.
+        """Read a configuration: the defaults, a YAML file, and ``key=value`` with a dotted key and a YAML value.
 
-        Parameters
-        ----------
-        path : Path, optional
-            YAML file; the defaults where it is silent.
-        overrides : iterable of str
-            ``key=value`` with a dotted key and a YAML value; they win over the file.
-
-        Returns
-        -------
-        Config
-            Checked against the schema.
-
-        Raises
-        ------
-        ConfigError
-            If the file cannot be read, or a key or value does not exist or fit.
+        The latter win over the former. A ConfigError says that the file cannot be read, or that a key or value does not
+        exist or fit.
         """
         return cls.from_options(read_options(path, overrides))
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """Check nested options against the schema.
-
-        Raises
-        ------
-        ConfigError
-            If a key or value does not exist or fit.
-        """
+        """Check nested options against the schema; a ConfigError says that a key or value does not exist or fit."""
         try:
             return cls.model_validate(options)
         except SchemaError as error:
             raise ConfigError(_explain(deepest(error.errors(), options), options)) from error
 
     def to_settings(self, *, only_annotated: bool = False) -> dict[str, Any]:
-        """Return what a model file records of a training: every option, also those that were not given.
+        """Return what a model file records of a training, JSON-able for `Segmenter.save`.
 
-        Parameters
-        ----------
-        only_annotated : bool, default=False
-            Whether what was not annotated was left out.
-
-        Returns
-        -------
-        dict
-            JSON-able, for `Segmenter.save`.
+        These are all options, also those that were not given, and whether what was not annotated was left out.
         """
         return {"config": self.model_dump(mode="json"), "only_annotated": only_annotated}
 
@@ -250,23 +222,11 @@ class Config(Section):
         return bool(getattr(bank, "embed_weights", True))
 
     def build(self, *, z_spacing: float | None = None) -> Segmenter:
-        """Make the segmenter that these options describe.
+        """Make the segmenter that these options describe, not fitted.
 
-        Parameters
-        ----------
-        z_spacing : float, optional
-            Distance of the planes of stacks divided by the width of a pixel, as ``z_spacing`` of `segkit.images.Dataset`;
-            the option of a bank wins.
-
-        Returns
-        -------
-        Segmenter
-            Not fitted.
-
-        Raises
-        ------
-        ConfigError
-            If a bank of three dimensions lacks planes, or their distance.
+        `z_spacing` is the distance of the planes of stacks divided by the width of a pixel, as in
+        `segkit.images.Dataset`; the option of a bank wins. A ConfigError says that a bank of three dimensions lacks planes,
+        or their distance.
         """
         bank, volume = self.bank, Volume(self.data.reading.n_planes, z_spacing)
         return Segmenter(

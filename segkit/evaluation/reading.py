@@ -15,12 +15,22 @@ from numpy.typing import NDArray
 from segkit._common import count, first_few, safe_cell
 from segkit._files import lock
 from segkit.errors import InputError
-from segkit.evaluation.instances import which_number_objects
 from segkit.evaluation.statistics import FEW_IMAGES
 from segkit.images import UNLABELLED, LabelMap
 from segkit.images.coco import Coco
 from segkit.images.masks import Drawn, MaskReader, find_masks, open_objects
-from segkit.images.numbering import NUMBERED, MaskOptions, MasksAre, describe_broken, number_objects, without
+from segkit.images.numbering import (
+    NUMBERED,
+    MaskOptions,
+    MasksAre,
+    Numbers,
+    describe_broken,
+    look_like_instances,
+    number_objects,
+    refuse_options,
+    without,
+)
+from segkit.images.outlines import check_ids
 from segkit.images.read import read_planes
 from segkit.images.stems import files_by_stem, image_name, match_stems, page_names, stem_of
 
@@ -28,6 +38,7 @@ from segkit.images.stems import files_by_stem, image_name, match_stems, page_nam
 _FEWEST_FOR_RARE = 4
 # The table of segkit predict, and what it says of an image whose mask, if there is one, is of an earlier run.
 _SUMMARY, _FAILED = "summary.csv", "failed"
+Masks = Sequence[NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +130,47 @@ def read_folders(
         n_pages=n_pages,
         axes=axes,
     )
+
+
+def is_instance_masks(masks: Masks, *, unlabelled: int | None = None) -> bool:
+    """Return whether masks number objects, as training tells it: see `segkit.images.numbering.look_like_instances`."""
+    return look_like_instances(_numbers_of(masks, unlabelled))
+
+
+def which_number_objects(
+    truths: Masks,
+    guesses: Masks,
+    options: MaskOptions,
+    *,
+    outlined: tuple[Sequence[str], Sequence[str]] = ((), ()),
+) -> tuple[bool, bool]:
+    """Return whether true masks, and predicted ones, number objects; beside such masks, a few objects are enough."""
+    labels, unlabelled, masks_are = options
+    if refusal := refuse_options([*outlined[0], *outlined[1]], options):
+        raise InputError(refusal)
+    if masks_are == "instances":
+        for side, masks in (("true masks", truths), ("predictions", guesses)):
+            check_ids(np.array([(mask.min(), mask.max()) for mask in masks]), name=side)
+        return True, True
+    if masks_are == "classes" or labels is not None or unlabelled == 0:
+        return False, False
+    true = bool(outlined[0]) or is_instance_masks(truths, unlabelled=unlabelled)
+    predicted = bool(outlined[1]) or is_instance_masks(guesses)
+    return (
+        true or (predicted and _may_number(truths, unlabelled)),
+        predicted or (true and _may_number(guesses, None)),
+    )
+
+
+def _may_number(masks: Masks, unlabelled: int | None) -> bool:
+    """Return whether masks may hold a few objects, tiny ones, or none; 0 and one other value are rather classes."""
+    numbers = _numbers_of(masks, unlabelled)
+    empty = all(not len(one.ids) for one in numbers)
+    return empty or look_like_instances(numbers, most_classes=2, least_area=1)
+
+
+def _numbers_of(masks: Masks, unlabelled: int | None) -> list[Numbers]:
+    return [number_objects(without(mask, unlabelled)) for mask in masks]
 
 
 def _refuse_unlabelled(items: Sequence[_Item], unlabelled: int | None) -> None:

@@ -104,27 +104,19 @@ def check_labels(labels: ArrayLike) -> NDArray[np.integer]:
         raise InputError(
             f"label image of shape {labels.shape}, expected (H, W): give one number for each pixel, page by page"
         )
-    if labels.dtype == np.bool_:
+    if labels.dtype.kind not in "uif":
         raise InputError(
-            "label image of booleans, expected a number for each object: number them first, with "
+            f"label image of {labels.dtype}, expected a whole number for each object: number them first, with "
             "segkit.objects.split or skimage.measure.label"
         )
-    if not np.issubdtype(labels.dtype, np.number) or np.issubdtype(labels.dtype, np.complexfloating):
-        raise InputError(f"label image of {labels.dtype}, expected whole numbers: convert it to integers")
-    if np.issubdtype(labels.dtype, np.floating):
-        wrong = labels[labels != np.rint(labels)] if np.isfinite(labels).all() else np.array([np.nan])
-        if wrong.size:
-            raise InputError(
-                f"label image holds {wrong[0]:g}, expected whole numbers: give the numbers of objects, not "
-                "probabilities"
-            )
-        labels = labels.astype(np.int64)
-    if labels.size and labels.min() < 0:
+    whole = labels if labels.dtype.kind in "ui" else np.rint(np.nan_to_num(labels, nan=-1, posinf=-1))
+    wrong = labels[(labels != whole) | (whole < 0)]
+    if wrong.size:
         raise InputError(
-            f"label image holds {labels.min()}, expected 0 for background and positive numbers for objects: set such "
-            "pixels to 0"
+            f"label image holds {wrong[0]:g}, expected 0 for background and whole numbers above it for objects: give the "
+            "numbers of objects, not probabilities"
         )
-    return labels.astype(np.int64) if labels.dtype == np.uint64 else labels
+    return labels.astype(np.int64) if labels.dtype.kind == "f" or labels.dtype == np.uint64 else labels
 
 
 def _shapes(labels: NDArray[np.integer], runs: Runs, spacing: tuple[float, float] | None) -> Table:

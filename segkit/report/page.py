@@ -24,7 +24,6 @@ from segkit.benchmark.objects import image_ap
 from segkit.evaluation.statistics import FEW_IMAGES
 from segkit.images.write import CLASS_COLOURS
 from segkit.report import figures
-from segkit.report.objects import ObjectRow, summarise_objects
 from segkit.report.pictures import (
     ERROR_COLOURS,
     Picture,
@@ -42,6 +41,7 @@ from segkit.report.pictures import (
 from segkit.report.summary import (
     ImageScores,
     MethodScores,
+    ObjectRow,
     Record,
     add_reliability,
     average_seeds,
@@ -53,6 +53,7 @@ from segkit.report.summary import (
     signed,
     statements,
     summarise,
+    summarise_objects,
 )
 
 Row = TypeVar("Row", MethodScores, ObjectRow)

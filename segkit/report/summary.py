@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import count
+from segkit.benchmark.objects import LEARNT, SPLITTINGS, image_ap
 from segkit.evaluation.metrics import iou_of, object_mean
 from segkit.evaluation.statistics import FEW_IMAGES, Comparison, bootstrap_interval, compare
 
@@ -56,6 +57,28 @@ class MethodScores:
 
 
 @dataclass(frozen=True)
+class ObjectRow:
+    """Scores of the objects of one method, told apart in one way, at one number of annotated images: means of records."""
+
+    method: str
+    splitting: str
+    n_train: int | None
+    n_true: int
+    n_predicted: int
+    ap_50: float | None
+    mean_ap: float | None
+    ap_50_interval: Interval | None
+    mean_ap_interval: Interval | None
+    count_error: float
+    count_error_interval: Interval
+    absolute_count_error: float
+
+    def name(self, method: str) -> str:
+        """Name the row: the method, and the splitting unless the method has learnt it."""
+        return method if self.splitting == LEARNT else f"{method} + {self.splitting}"
+
+
+@dataclass(frozen=True)
 class ImageScores:
     """Scores of one method on one test image, averaged over the random splits that tested on it."""
 
@@ -84,6 +107,17 @@ class MethodComparison:
 def summarise(records: Sequence[Record]) -> list[MethodScores]:
     """Score each method at each number of annotated images."""
     return [_score(method, n_train, run) for (method, n_train), run in runs_of(records).items()]
+
+
+def summarise_objects(records: Sequence[Record]) -> list[ObjectRow]:
+    """Score the objects of each method at each number of annotated images."""
+    counted = [record for record in records if "objects" in record]
+    return [
+        _object_row(method, n_train, splitting, run)
+        for (method, n_train), run in runs_of(counted).items()
+        for splitting in SPLITTINGS
+        if splitting in run[0]["objects"]
+    ]
 
 
 def average_seeds(records: Sequence[Record]) -> list[ImageScores]:
@@ -412,3 +446,25 @@ def _holm(p_values: Sequence[float]) -> list[float]:
     adjusted = np.empty(len(p_values))
     adjusted[order] = stepped
     return [float(p) for p in adjusted]
+
+
+def _object_row(method: str, n_train: int | None, splitting: str, run: Sequence[Record]) -> ObjectRow:
+    counts: list[Mapping[str, Any]] = [record["objects"][splitting] for record in run]
+    ap = [image_ap(one) for one in counts]
+    ap_50 = [None if one is None else one[0] for one in ap]
+    mean_ap = [None if one is None else float(np.mean(one)) for one in ap]
+    more = [one["n_predicted"] - one["n_true"] for one in counts]
+    return ObjectRow(
+        method,
+        splitting,
+        n_train,
+        n_true=sum(one["n_true"] for one in counts),
+        n_predicted=sum(one["n_predicted"] for one in counts),
+        ap_50=_mean(ap_50),
+        ap_50_interval=_interval(ap_50, run),
+        mean_ap=_mean(mean_ap),
+        mean_ap_interval=_interval(mean_ap, run),
+        count_error=float(np.mean(more)),
+        count_error_interval=bootstrap_interval(more, clusters_of(run), seeds_of(run)),
+        absolute_count_error=float(np.mean(np.abs(more))),
+    )

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray
-from segkit.evaluation.conformal import conformal_margin
 from segkit.evaluation.metrics import confusion, iou_of
+from segkit.evaluation.statistics import conformal_margin
 
 Arrays = dict[str, NDArray[Any]]
 # Promised probabilities of the margins.

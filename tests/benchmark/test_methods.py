@@ -101,17 +101,6 @@ def test_the_centred_forest_differs_by_centring_and_threshold_alone():
     assert changed == {"normalization": "image", "threshold": "quantile+otsu"}
 
 
-def test_networks_choose_among_learning_rates():
-    [method] = load_methods(["unet"], None, ["unet.learning_rate=[0.0001, 0.001]", "unet.retrain=true"])
-    net = method.build(0)
-    assert (net.learning_rate, net.retrain) == ([0.0001, 0.001], True)
-
-
-def test_a_unet_on_a_pretrained_encoder():
-    net = load_methods(["smp"])[0].build(0)
-    assert (type(net), net.encoder, net.weights) == (UNet, "mobilenet_v2", "imagenet")
-
-
 def test_methods_survive_json():
     for method in [*load_methods(DEFAULT_METHODS), *load_methods(["fcn"], None, ["fcn.backbone=resnet50"])]:
         assert Method.from_dict(method.name, json.loads(json.dumps(method.to_dict()))) == method

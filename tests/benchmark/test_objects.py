@@ -8,15 +8,21 @@ import pytest
 from scipy import ndimage
 
 from segkit.benchmark import Benchmark, load_data
-from segkit.benchmark.objects import count_matches, image_ap, predict_with_objects, read_annotated
+from segkit.benchmark.objects import (
+    connected_components,
+    count_matches,
+    fixed_watershed,
+    image_ap,
+    predict_with_objects,
+    read_annotated,
+)
 from segkit.benchmark.results import write_csv
 from segkit.benchmark.unit import run_unit
 from segkit.errors import ConfigError, InputError, OutputError
 from segkit.evaluation import score_objects
 from segkit.evaluation.statistics import bootstrap_interval
 from segkit.images import LabelMap, load_pairs, write_image, write_mask
-from segkit.objects.watershed import connected_components, fixed_watershed
-from segkit.report.objects import summarise_objects
+from segkit.report.summary import summarise_objects
 from tests.benchmark.test_unit import job as unit_job
 
 UNLABELLED = 65_000
@@ -81,7 +87,9 @@ def finished(discs, small_forest, units_here, tmp_path_factory):
 
 def test_annotated_images_are_read_as_for_training(discs):
     loaded = load_pairs(discs / "images", discs / "partly", masks_are="instances", unlabelled=UNLABELLED)
-    found = read_annotated(discs / "images", discs / "partly", ["3", "1"], unlabelled=UNLABELLED)
+    found = read_annotated(
+        discs / "images", discs / "partly", ["3", "1"], objects=True, unlabelled=UNLABELLED
+    )
     assert [item.stem for item in found] == ["1", "3"]
     for item in found:
         index = loaded.stems.index(item.stem)
@@ -115,7 +123,7 @@ def test_counts_are_those_of_the_scores_of_objects():
 
 
 def test_a_unit_scores_the_objects_that_segkit_learnt(discs, small_segkit, learnt):
-    items = read_annotated(discs / "images", discs / "masks", ["0", "1", "2", "3"])
+    items = read_annotated(discs / "images", discs / "masks", ["0", "1", "2", "3"], objects=True)
     train, test = items[:2], items[2:]
     segmenter = small_segkit.build(0).fit(
         [item.image for item in train],
@@ -259,3 +267,39 @@ def test_options_of_classes_are_refused():
     assert load_data(None, ["data.masks=instances"], objects=True).masks == "instances"
     with pytest.raises(ConfigError, match="classes are compared here"):
         load_data(None, ["data.masks=instances"])
+
+
+def touching_discs(distance):
+    """Two discs of radius 8, their centres some pixels apart."""
+    rows, cols = np.indices((24, 48))
+    return (np.hypot(rows - 12, cols - 12) < 8) | (np.hypot(rows - 12, cols - 12 - distance) < 8)
+
+
+def test_components_hang_together_by_sides():
+    labels = connected_components([[1, 1, 0], [0, 0, 1], [0, 0, 2]])
+    assert labels.dtype == np.int32
+    assert labels.tolist() == [[1, 1, 0], [0, 0, 2], [0, 0, 2]]
+
+
+def test_the_watershed_tells_touching_discs_apart():
+    mask = touching_discs(13)
+    assert connected_components(mask).max() == 1
+    labels = fixed_watershed(mask, 4)
+    assert labels.dtype == np.int32
+    np.testing.assert_array_equal(labels > 0, mask)
+    areas = np.bincount(labels.ravel())[1:]
+    assert areas.size == 2
+    assert abs(areas[0] - areas[1]) < 20
+
+
+def test_seeds_further_apart_are_fewer():
+    assert fixed_watershed(touching_discs(13), 20).max() == 1
+    assert fixed_watershed(touching_discs(13), 0).max() >= 2
+    assert fixed_watershed(np.zeros((5, 6), dtype=bool), 3).max() == 0
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(InputError, match=r"mask of shape \(3,\): give \(H, W\)"):
+        connected_components([1, 0, 1])
+    with pytest.raises(InputError, match="seeds -1 pixels apart: give a number from 0"):
+        fixed_watershed(np.ones((3, 3)), -1)

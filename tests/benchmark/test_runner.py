@@ -294,15 +294,6 @@ def test_pages_of_one_file_only(stacks, small_forest):
     assert len(one_file(groups=stacks / "groups.csv").train) == 1
 
 
-def test_results_are_not_overwritten_unasked(finished):
-    run, _, _ = finished
-    with pytest.raises(
-        OutputError, match=r"holds units, predictions, results\.json, .* add --resume to go on or --overwrite"
-    ):
-        run.check_output(resume=False)
-    run.check_output(resume=True)
-
-
 def test_files_of_others_are_not_overwritten_unasked(folder, small_forest, tmp_path):
     run = benchmark(folder, tmp_path, [small_forest])
     run.check_output(resume=False)
@@ -324,11 +315,6 @@ def test_results_of_another_version_are_refused(tmp_path, folder, small_forest):
         (tmp_path / "results.json").write_text(text)
         with pytest.raises(InputError, match=r"results\.json"):
             read_results(tmp_path)
-
-
-def test_no_size_is_possible(folder, small_forest, tmp_path):
-    with pytest.raises(InputError, match="9 annotated images, too few for any of the sizes 7, 8"):
-        benchmark(folder, tmp_path, [small_forest], train_sizes=[7, 8])
 
 
 @pytest.mark.slow(short=True)

@@ -6,7 +6,7 @@ import pytest
 from segkit.benchmark import load_methods
 from segkit.benchmark.choices import choices
 from segkit.benchmark.machine import machine
-from segkit.benchmark.reading import read_stems
+from segkit.benchmark.objects import read_annotated
 from segkit.benchmark.unit import run_unit
 from segkit.errors import InputError
 from segkit.evaluation.folders import score_image
@@ -33,8 +33,8 @@ def job(folder, method, **changes):
 def test_a_unit_is_fit_predict_and_score(folder, small_forest):
     found = run_unit(job(folder, small_forest))
     images = {
-        stem: image
-        for stem, image, _ in read_stems(folder / "images", folder / "masks", ["0", "1", "4", "7"])
+        one.stem: one.image
+        for one in read_annotated(folder / "images", folder / "masks", ["0", "1", "4", "7"])
     }
     masks = {stem: read_mask(folder / "masks" / f"{stem}.png")[0] for stem in images}
     forest = small_forest.build(3).fit([images["0"], images["4"]], [masks["0"], masks["4"]])
@@ -85,7 +85,8 @@ def test_seconds_of_a_resumed_training_are_marked(folder, tmp_path):
     assert marked == [False, True]
 
 
-def test_segkit_explains_itself(folder, small_segkit, tmp_path):
+def test_segkit_explains_itself(folder, small_segkit, tmp_path, monkeypatch):
+    monkeypatch.setattr("segkit.benchmark.choices._N_EMBEDDED", 60)
     found = run_unit(job(folder, small_segkit, pictures=str(tmp_path)))["unit"]["explain"]
     assert sum(found["kept_channels"].values()) == 8
     assert found["n_channels"] == 36
@@ -95,14 +96,15 @@ def test_segkit_explains_itself(folder, small_segkit, tmp_path):
     high, low = found["embedding"]
     assert scores[high["gamma"]] == max(scores.values())
     assert scores[low["gamma"]] == min(scores.values())
-    assert len(high["xy"]) == len(high["label"]) == 400
+    assert len(high["xy"]) == len(high["label"]) == 60
     assert set(high["label"]) == {0, 1}
 
 
 @pytest.mark.parametrize(
     "bank", ["{name: multiscale, sigma_max: 4}", "{name: orbit, stride: 2, n_templates: 4, n_angles: 4}"]
 )
-def test_default_kernels_are_explained(folder, tmp_path, bank):
+def test_default_kernels_are_explained(folder, tmp_path, monkeypatch, bank):
+    monkeypatch.setattr("segkit.benchmark.choices._plane", lambda *_: [])
     file = tmp_path / "methods.yaml"
     options = "selection: {n_features: 8, pixels: 300}, training: {pixels: 600}, kernel: {n_components: 24}"
     file.write_text(f"small: {{bank: {bank}, {options}}}\n")
@@ -129,9 +131,9 @@ def test_scores_outlive_what_cannot_be_explained(folder, small_segkit, monkeypat
 
 
 def test_embedded_pixels_have_the_features_that_training_saw(folder, small_segkit):
-    read = read_stems(folder / "images", folder / "masks", ["0", "4"])
-    images = [image for _, image, _ in read]
-    ids = [mask // 255 for _, _, mask in read]
+    read = read_annotated(folder / "images", folder / "masks", ["0", "4"])
+    images = [one.image for one in read]
+    ids = [one.mask // 255 for one in read]
     segmenter = small_segkit.build(0).fit(images, ids)
     drawn = draw_pixels(ids, 2, 50, np.random.default_rng(0))
     part = drawn.of_image(0)
@@ -149,11 +151,11 @@ def test_pages_have_names_of_their_own(tmp_path, rng):
     pages = (255 * rng.random((3, 8, 9))).astype(np.uint8)
     for kind in ("images", "masks"):
         write_mask(tmp_path / kind / "stack.tif", pages)
-    found = read_stems(tmp_path / "images", tmp_path / "masks", ["stack#3", "stack#1"])
-    assert [stem for stem, _, _ in found] == ["stack#1", "stack#3"]
-    np.testing.assert_array_equal(found[1][2], pages[2])
+    found = read_annotated(tmp_path / "images", tmp_path / "masks", ["stack#3", "stack#1"])
+    assert [one.stem for one in found] == ["stack#1", "stack#3"]
+    np.testing.assert_array_equal(found[1].mask, pages[2])
     with pytest.raises(InputError, match="stack#4: no such images"):
-        read_stems(tmp_path / "images", tmp_path / "masks", ["stack#4"])
+        read_annotated(tmp_path / "images", tmp_path / "masks", ["stack#4"])
 
 
 @pytest.mark.parametrize(
@@ -167,6 +169,6 @@ def test_images_are_found_by_the_names_they_were_loaded_by(tmp_path, stem, pages
     if as_files:
         places = [place / f"{stem}.tif" for place in places]
     dataset = load_pairs(*places)
-    found = read_stems(*places, dataset.stems)
-    assert [name for name, _, _ in found] == dataset.stems
-    np.testing.assert_array_equal([mask for _, _, mask in found], 255 * stack)
+    found = read_annotated(*places, dataset.stems)
+    assert [one.stem for one in found] == dataset.stems
+    np.testing.assert_array_equal([one.mask for one in found], 255 * stack)

@@ -65,7 +65,7 @@ def segkit(prepared, monkeypatch, capsys):
     monkeypatch.chdir(prepared)
     for place in (
         "segkit.segmentation.segmenter.Segmenter._fit", "segkit.benchmark.Benchmark.run", "segkit.cli.demo.run_demo",
-        "segkit.cli.object_demo.run_object_demo", "segkit.annotate.serve",
+        "segkit.cli.demo.run_object_demo", "segkit.annotate.serve",
     ):  # fmt: skip
         monkeypatch.setattr(place, stop)
 
@@ -81,7 +81,7 @@ def segkit(prepared, monkeypatch, capsys):
     return run
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(command=st.sampled_from(COMMANDS), words=st.lists(WORD, max_size=8))
 @example(command="train", words=["images", "masks", "-o", "new.segkit"])
 @example(command="predict", words=["m.segkit", "images", "-o", "\udcff\x1b[2J"])

@@ -3,7 +3,6 @@ import re
 import shutil
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from safetensors.numpy import save_file
 
 from segkit import __version__
 from segkit.cli.commands import app, main
-from segkit.cli.phantom import make_demo_set
 from segkit.config.recorded import read_training
 from segkit.config.schema import Config
 from segkit.errors import InputError
@@ -171,12 +169,11 @@ def test_trainings_that_cannot_be_repeated(folder, model, segkit):
     assert f"Other versions, so the model may differ a little: numpy 1.0 then, {np.__version__} now." in out
 
 
-@pytest.mark.parametrize("embed", [True, False])
-def test_the_chosen_bank_says_whether_its_weights_are_stored(folder, segkit, embed):
+def test_the_chosen_bank_says_whether_its_weights_are_stored(folder, segkit):
     """Of two equal banks the first is chosen."""
     banks = [
         {"name": "squeezenet1_0", "weights": "random", "layers": ["conv1"], "embed_weights": first}
-        for first in (embed, not embed)
+        for first in (False, True)
     ]
     code, out, err = segkit(
         *("train", folder / "images", folder / "masks", "-o", folder / "m.segkit"),
@@ -187,7 +184,7 @@ def test_the_chosen_bank_says_whether_its_weights_are_stored(folder, segkit, emb
         "Bank: squeezenet1_0 to conv1 (bank 1 of 2). Its mean IoU over held-out images is the highest: "
         in out
     )
-    assert any(name.startswith("weights.") for name in read_model(folder / "m.segkit")[1]) == embed
+    assert not any(name.startswith("weights.") for name in read_model(folder / "m.segkit")[1])
 
 
 def test_main_job_from_train_to_scores(folder, model, segkit):
@@ -318,27 +315,6 @@ def test_inspect_model_and_folders(folder, model, segkit):
     assert err == "segkit: 1 fault above: to be mended before training\n"
 
 
-def test_pages_of_a_tiff_are_images(tmp_path, segkit):
-    images, masks = zip(*(picture(seed) for seed in range(3)), strict=True)
-    for kind in ("images", "masks"):
-        (tmp_path / kind).mkdir()
-    stack = (np.stack(images) * 65535).astype(np.uint16)
-    tifffile.imwrite(tmp_path / "images" / "z.tif", stack, photometric="minisblack")
-    tifffile.imwrite(tmp_path / "masks" / "z.tif", 255 * np.stack(masks), photometric="minisblack")
-    assert (
-        segkit("train", tmp_path / "images", tmp_path / "masks", "-o", tmp_path / "m.segkit", *FAST)[0] == 0
-    )
-    code, out, err = segkit(
-        "predict", tmp_path / "m.segkit", tmp_path / "images", "-o", tmp_path / "out", "--overlay"
-    )
-    assert code == 0, err
-    assert re.match(r"1 mask file in \S+ \(\d+\.\d\d s a file\)\n", out)
-    overlays = [f"overlay/z-00{page}.png" for page in (1, 2, 3)]
-    assert results_below(tmp_path / "out") == [*overlays, "summary.csv", "z.tif"]
-    assert [mask.shape for mask in read_mask(tmp_path / "out" / "z.tif")] == [(40, 48)] * 3
-    assert segkit("evaluate", tmp_path / "out", tmp_path / "masks")[0] == 0
-
-
 def test_three_classes_and_scribbles_by_label_map(tmp_path, segkit):
     for seed in range(2):
         image, mask = picture(seed)
@@ -440,25 +416,10 @@ def test_images_without_a_mask_are_left_out_if_asked_for(folder, segkit):
     assert note in segkit("inspect", folder / "images", folder / "masks", "--only-annotated")[1]
 
 
-def test_truncated_png(folder, model, segkit):
-    path = folder / "images" / "a" / "one.png"
-    path.write_bytes(path.read_bytes()[:200])
-    assert "one.png" in refused(segkit, folder, *train_arguments(folder))
-    arguments = ("predict", model, folder / "images", "-o", folder / "out", "--strict")
-    assert "one.png" in refused(segkit, folder, *arguments)
-
-
-def test_absent_weights(folder, segkit, monkeypatch, tmp_path_factory):
+def test_absent_weights(folder, segkit):
     train = [*train_arguments(folder)[:5], "--set", "bank.name=vgg16"]
     err = refused(segkit, folder, *train, "--set", "bank.weights=w.npz")
     assert "weights w.npz: no such file" in err
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path_factory.mktemp("torch")))
-    monkeypatch.setattr(
-        "segkit.features.weights.imagenet_address", lambda network: "http://127.0.0.1:9/vgg16-397923af.pth"
-    )
-    err = refused(segkit, folder, *train)
-    assert "cannot be downloaded" in err
-    assert "scattering, the default, needs no weights" in err
 
 
 def test_models_of_another_format_version(folder, segkit):
@@ -472,12 +433,6 @@ def test_models_of_another_format_version(folder, segkit):
         )
 
 
-def test_output_in_the_input_folder(folder, model, segkit):
-    for output in (folder / "images", folder / "images" / "new", folder / "masks" / ".." / "images"):
-        err = refused(segkit, folder, "predict", model, folder / "images", "-o", output)
-        assert "is the input folder" in err
-
-
 def test_nothing_is_overwritten_unless_asked(folder, model, segkit):
     assert "would be overwritten" in refused(segkit, folder, *train_arguments(folder)[:4], model, *FAST)
     arguments = ["predict", model, folder / "images", "-o", folder / "out"]
@@ -486,18 +441,10 @@ def test_nothing_is_overwritten_unless_asked(folder, model, segkit):
     assert segkit(*arguments, "--overwrite")[0] == 0
 
 
-def test_options_that_do_not_exist(folder, segkit):
-    err = refused(segkit, folder, *train_arguments(folder), "--set", "selection.n_feature=3")
-    assert "the nearest is selection.n_features" in err
-    code, _, err = segkit(*train_arguments(folder), "--sed", "3")
-    assert code == 2
-    assert "No such option: --sed" in err
-
-
 def test_demo_makes_pictures_and_a_score(tmp_path, segkit, monkeypatch):
     monkeypatch.setattr("segkit.cli.demo.N_TRAIN", 1)
     monkeypatch.setattr("segkit.cli.demo.N_TEST", 3)
-    monkeypatch.setattr("segkit.cli.demo.make_demo_set", partial(make_demo_set, shape=(64, 80)))
+    monkeypatch.setattr("segkit.cli.demo.SHAPE", (64, 80))
     monkeypatch.setattr("segkit.segmentation.segmenter.default_bank", lambda: MultiscaleBank(sigma_max=2))
     code, out, err = segkit("demo", "-o", tmp_path / "demo")
     assert code == 0, err
@@ -576,13 +523,6 @@ def test_outputs_that_cannot_be_written_are_found_out_first(folder, model, segki
     assert "cannot be written" in refused(segkit, folder, *arguments)
 
 
-@pytest.mark.parametrize(
-    "option", ["svm.class_weight={5: 1}", "svm.C=.inf", "selection.pixels=1", "seed=2020-99-01"]
-)
-def test_values_out_of_range_are_one_line(folder, segkit, option):
-    refused(segkit, folder, *train_arguments(folder), "--set", option)
-
-
 def test_inspect_restores_a_model_and_finds_what_makes_it_useless(folder, model, segkit):
     header, arrays = read_model(model)
     del header["format_version"]
@@ -608,7 +548,7 @@ def test_names_in_a_model_do_not_steer_the_terminal(folder, model, segkit):
     write_model(folder / "odd.segkit", header, arrays)
     code, out, _ = segkit("inspect", folder / "odd.segkit")
     assert code == 0
-    assert "read as background and cell[2J" in out
+    assert "read as background and cell\\x1b[2J\\n" in out
     assert "\x1b" not in out
 
 

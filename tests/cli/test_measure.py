@@ -78,9 +78,8 @@ def test_what_masks_hold_can_be_set(folder, segkit):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("pixel_size", ["0", "nan", "1e9", "0.0000001"])
-def test_a_pixel_size_nobody_has(folder, segkit, pixel_size):
-    code, out, err = segkit("measure", "masks", "-o", "out", f"--pixel-size={pixel_size}")
+def test_a_pixel_size_nobody_has(folder, segkit):
+    code, out, err = segkit("measure", "masks", "-o", "out", "--pixel-size=nan")
     assert (code, out) == (2, "")
     assert err.startswith("segkit: pixel size ")
     assert err.endswith(

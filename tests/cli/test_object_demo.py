@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from segkit import ModuleBank
-from segkit.cli.object_demo import run_object_demo
+from segkit.cli.demo import run_object_demo
 from segkit.images import read_instances
 
 
@@ -18,9 +18,9 @@ from segkit.images import read_instances
 def demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("segkit.cli.object_demo.N_TRAIN", 2)
-        patch.setattr("segkit.cli.object_demo.N_TEST", 3)
-        patch.setattr("segkit.cli.object_demo.SHAPE", (80, 80))
+        patch.setattr("segkit.cli.demo.N_TRAIN_OBJECTS", 2)
+        patch.setattr("segkit.cli.demo.N_TEST_OBJECTS", 3)
+        patch.setattr("segkit.cli.demo.SHAPE", (80, 80))
         patch.setattr(
             "segkit.segmentation.segmenter.default_bank",
             lambda: ModuleBank(({"n_scales": 2, "n_angles": 3},)),
@@ -87,7 +87,7 @@ def test_the_command_gives_it_a_folder_of_its_own(tmp_path, monkeypatch, segkit)
         asked.append(output.name)
         return SimpleNamespace(describe=lambda: "three lines")
 
-    monkeypatch.setattr("segkit.cli.object_demo.run_object_demo", stand_in)
+    monkeypatch.setattr("segkit.cli.demo.run_object_demo", stand_in)
     monkeypatch.chdir(tmp_path)
     assert segkit("demo", "--objects") == (0, "three lines\n", "")
     assert asked == ["segkit-demo-objects"]

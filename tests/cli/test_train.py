@@ -5,7 +5,8 @@ import pytest
 import tifffile
 from torchvision import models
 
-from segkit.config.auto import DEFAULT_BANK
+from segkit.cli.train import DEFAULT_BANK, _banks_at_hand, _networks_of
+from segkit.config import shipped
 from segkit.config.recorded import read_training
 from segkit.config.schema import Config
 from segkit.features.weights import cached_file, imagenet_address
@@ -112,3 +113,32 @@ def test_auto_takes_the_default_bank_for_images_that_networks_do_not_see(folder,
     assert code == 0, err
     assert "Filter bank: the default. Networks see grey and RGB images; these have 5 channels" in out
     assert "--bank" not in train(segkit, folder, *SMALL, "--overwrite")[1]
+
+
+@pytest.mark.parametrize(
+    ("networks", "n_channels", "expected"),
+    [
+        (["vgg19"], 3, []),
+        (["squeezenet1_0"], 3, ["squeezenet1_0"]),
+        (["vgg19", "squeezenet1_0"], 1, ["vgg19", "squeezenet1_0"]),
+        (["vgg19", "squeezenet1_0"], 2, []),
+    ],
+)
+def test_a_bank_of_networks_is_offered_with_all_its_weights(
+    tmp_path, monkeypatch, networks, n_channels, expected
+):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    for network in networks:  # nothing reads the files
+        file = cached_file(imagenet_address(network))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    *found, default = _banks_at_hand(n_channels)
+    assert default == DEFAULT_BANK
+    assert [_networks_of(bank) for bank in found] == ([expected] if expected else [])
+    if len(expected) == 2:
+        first, _ = Config.load(shipped("two-networks")).bank
+        assert Config.from_options({"bank": found[0]}).bank == first
+
+
+def test_the_default_bank_is_that_of_a_training_without_options():
+    assert Config.from_options({"bank": DEFAULT_BANK}).bank == Config.from_options({}).bank
