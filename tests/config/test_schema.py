@@ -39,11 +39,6 @@ def test_shipped_configurations_build(path):
     assert type(segmenter.bank) is (kinds | {"two-networks": list}).get(path.stem, ConvNetBank)
 
 
-def test_there_are_configurations():
-    names = {"vgg16", "vgg19-truncated", "squeezenet", "scattering", "modules-shearlet"}
-    assert {path.stem for path in CONFIGS} >= names
-
-
 def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path):
     (tmp_path / "c.yaml").write_text("svm: {C: 3}\nselection: {n_features: 7}\n")
     config = Config.load(tmp_path / "c.yaml", ["svm.C=0.5", "seed=4", "bank.J=[1, 2]"])
@@ -112,12 +107,9 @@ def test_the_orbit_bank_has_options_of_its_own():
             "bank.name=scatering",
             "nor a network of torchvision (vgg16, vgg19, squeezenet1_0, resnet18 and more): the nearest is scattering",
         ),
-        ("bank.name=maskrcnn_resnet50_fpn", "bank.name='maskrcnn_resnet50_fpn': neither one of segkit's"),
         ("bank=[{name: multi}, {name: vgg16}]", "bank.0.name='multi': neither one of segkit's banks"),
         ("bank.orbit=d8", "bank.orbit='d8': input should be d4 or a number of angles, 1 to 360"),
-        ("bank.orbit=0", "bank.orbit=0: input should be d4 or a number of angles, 1 to 360"),
         ("bank.orbit=361", "bank.orbit=361: input should be d4 or a number of angles, 1 to 360"),
-        ("bank.orbit=2.5", "bank.orbit=2.5: input should be d4 or a number of angles, 1 to 360"),
         ("bank.orbit=true", "bank.orbit=True: input should be d4 or a number of angles, 1 to 360"),
         ("bank.weigths=a", "unknown key bank.weigths: the nearest is bank.weights; there are name, weights"),
         ("bank.angel=each", "unknown key bank.angel: the nearest is bank.angles; there are name, J, L"),
@@ -133,11 +125,9 @@ def test_the_orbit_bank_has_options_of_its_own():
         ),
         ("svm.C=-1", "svm.C=-1: input should be greater than 0"),
         ("svm.loss=log", "svm.loss='log': input should be 'squared_hinge' or 'hinge'"),
-        ("seed=now", "seed='now': input should be a valid integer"),
         ("svm.C", "--set svm.C: needed is key=value"),
         ("svm.C={", "--set svm.C={ is not YAML"),
         ("seed.x=1", "seed={'x': 1}"),
-        ("bank.J=0", "bank.J=0: input should be greater than 0"),
         (
             "bank.banks=[{name: multiscale, J: 2}]",
             "bank.banks.0.J is no option of bank.banks.0.name=multiscale, but of the scattering bank: set bank.banks.0.name",
@@ -151,9 +141,7 @@ def test_the_orbit_bank_has_options_of_its_own():
         ("svm.lambdas=[0]", "svm.lambdas"),
         ("selection.method=lasso", "selection.method"),
         ("bank=[]", "bank=[]: give a bank such as {name: multiscale}, or a list of banks"),
-        ("bank=[3]", "bank.0=3: "),
         ("bank=[{name: multiscale, sigma: 3}]", "unknown key bank.0.sigma: the nearest is bank.0.sigma_m"),
-        ("bank=[{orbits: d4}]", "unknown key bank.0.orbits: the nearest is bank.0.orbit"),
         ("bank=[{name: scattering, J: -1}]", "bank.0.J=-1: input should be greater than 0"),
         (
             "bank=[[{name: multiscale}]]",

@@ -217,13 +217,6 @@ def test_object_scores_leave_out_the_background():
     assert low <= scores.object_dice <= high
 
 
-def test_object_scores_of_three_classes_are_means_within_each_image():
-    truths, guesses = [[[0, 1, 1, 2]], [[0, 0, 1, 1]]], [[[0, 1, 2, 2]], [[0, 0, 1, 0]]]
-    scores = score_masks(truths, guesses, 3)
-    np.testing.assert_allclose(scores.iou[:, 1:], [[0.5, 0.5], [0.5, np.nan]])
-    assert scores.object_iou == 0.5
-
-
 def test_object_intervals_resample_clusters():
     truths, guesses = (
         [[[0, 1, 1]]] * 4 + [[[0, 0, 0]]],

@@ -91,34 +91,11 @@ def test_merging_only_joins(given_land, one, other):
     assert np.unique(pairs[0]).size == pairs.shape[1]
 
 
-def test_three_hills_in_a_row_merge_one_after_the_other():
-    land = np.array([[5, 3, 4, 2.5, 6]])
-    hills = find_hills(land, np.ones(land.shape))
-    assert sorted(hills.depths) == [1, 2.5, np.inf]
-    assert hills.merge(1).max() == 3
-    assert hills.merge(1.1).tolist() == [[1, 1, 1, 2, 2]]
-    assert hills.merge(2.6).tolist() == [[1, 1, 1, 1, 1]]
-
-
 def test_a_hill_joins_its_neighbour_and_not_the_highest_behind_that():
     land = np.array([[10, 2, 9, 1.9, 2.5]])
     hills = find_hills(land, np.ones(land.shape))
     labels = hills.merge(1)
     assert labels[0, 4] == labels[0, 2] != labels[0, 0]
-
-
-def test_hills_as_high_as_each_other():
-    land = np.array([[3, 1, 3, 1, 3]])
-    hills = find_hills(land, np.ones(land.shape))
-    assert sorted(hills.depths) == [2, 2, np.inf]
-    assert hills.merge(2).max() == 3
-    assert hills.merge(2.1).max() == 1
-
-
-def test_a_plateau_is_one_hill():
-    land = np.zeros((7, 9))
-    land[2:5, 2:7] = 1
-    assert find_hills(land, np.ones(land.shape)).depths.tolist() == [np.inf]
 
 
 def test_a_level_foreground_that_fills_the_image_is_one_object():
@@ -134,11 +111,6 @@ def test_no_foreground_has_no_hills():
         hills = find_hills(np.ones(shape), np.zeros(shape))
         assert hills.depths.size == hills.parents.size == 0
         np.testing.assert_array_equal(hills.merge(0.1), np.zeros(shape), strict=False)
-
-
-def test_parts_of_one_pixel_are_objects(rng):
-    mask = np.indices((6, 7)).sum(axis=0) % 2 == 0
-    assert find_hills(rng.random(mask.shape), mask).merge(np.inf).max() == mask.sum()
 
 
 def test_joined_hills_are_those_of_each_mask(rng):

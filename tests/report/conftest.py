@@ -192,10 +192,15 @@ class _Pictures:
 
 
 def _rename(result):
-    """Give images, methods, classes and whatever else a user names the worst of names; two sizes will do."""
+    """Give images, methods, classes and whatever else a user names the worst of names; two methods and sizes will do."""
     hostile = copy.deepcopy(result)
+    hostile["methods"] = {method: hostile["methods"][method] for method in ("segkit-vgg", "unet")}
     for part in ("records", "units"):
-        hostile[part] = [entry for entry in hostile[part] if entry["n_train"] in (1, 5)]
+        hostile[part] = [
+            entry
+            for entry in hostile[part]
+            if entry["n_train"] in (1, 5) and entry["method"] in hostile["methods"]
+        ]
     images = {f"case-{index + 1:02d}": f"{name}.png" for index, name in enumerate(HOSTILE)}
     for record in hostile["records"]:
         record["image"] = images.get(record["image"], record["image"])

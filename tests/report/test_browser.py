@@ -167,11 +167,6 @@ def test_methods_of_one_title_are_told_apart(browser, evaluation, tmp_path):
     assert {image.split()[0] for image in column(browser, 0)} == {"same"}
 
 
-def test_skip_link_is_the_first_stop(opened):
-    opened.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
-    assert opened.switch_to.active_element.get_attribute("href").endswith("#content")
-
-
 def test_hostile_names_are_shown_and_do_nothing(opened_hostile, hostile_names):
     images = set(column(opened_hostile, 0))
     assert {f"{name}.png".replace("\udcff", "\\udcff") for name in hostile_names} <= images
