@@ -34,7 +34,6 @@ from benchmarks.rows import Row, Study
 from benchmarks.tables.common import accuracy, arrays, mean_of_runs, pivot, select, to_tenths
 from segkit.invariance import (
     Composition,
-    InvariantSVC,
     LocalPolynomialKernel,
     Rotation,
     Translation,
@@ -280,9 +279,10 @@ def nearest_tangent(X: Any, y: Any, test_X: Any) -> Any:
 
 def virtual_supports(X: Any, y: Any, test_X: Any) -> Any:
     """Predictions after training again on the support vectors and their shifts by a pixel."""
-    supports = InvariantSVC().fit(X, y).support_
-    samples = virtual_samples(X[supports], y[supports], Translation(max_shift=1))
-    return InvariantSVC().fit(*samples).predict(test_X)
+    supports = SVC(kernel="precomputed").fit(best_fit(X), y).support_
+    samples, labels = virtual_samples(X[supports], y[supports], Translation(max_shift=1))
+    machine = SVC(kernel="precomputed").fit(best_fit(samples), labels)
+    return machine.predict(best_fit(test_X, samples))
 
 
 def resnet(X: Any, y: Any, test_X: Any, *, epochs: int) -> Any:

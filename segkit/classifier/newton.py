@@ -167,7 +167,7 @@ class Sample(NamedTuple):
 class Problem:
     """One two-class problem: the current plane, and the sums that Newton's method needs there.
 
-    The plane is ``theta = (beta, b)`` on features with a `constant` appended. `hessian` sums ``cost * phi phi^T`` over the
+    The plane is ``theta = (beta, b)`` on features with a 1 appended. `hessian` sums ``cost * phi phi^T`` over the
     rows in the quadratic zone, the two columns of `pull` sum ``cost * y * phi`` over the quadratic and the linear zone.
     """
 
@@ -178,12 +178,11 @@ class Problem:
         n_features: int,
         *,
         loss: Loss,
-        constant: float,
         free_intercept: bool,
     ) -> None:
         self.sign, self.cost, self.loss = sign, cost, loss
         self.first_loss = loss
-        self.constant, self.free_intercept = constant, free_intercept
+        self.free_intercept = free_intercept
         self.theta = np.zeros(n_features + 1)
         self.ridge = np.ones(n_features + 1)
         self.ridge[-1] = not free_intercept
@@ -220,7 +219,7 @@ class Problem:
         for zone, column in ((QUADRATIC, 0), (LINEAR, 1)):
             moved = cost * self.sign[rows] * ((new == zone).astype(np.float64) - (old == zone))
             self.pull[:-1, column] += moved.astype(features.dtype) @ features
-            self.pull[-1, column] += self.constant * moved.sum()
+            self.pull[-1, column] += moved.sum()
         self.hessian += self._gram(features, cost, (new == QUADRATIC) & (old != QUADRATIC))
         self.hessian -= self._gram(features, cost, (new != QUADRATIC) & (old == QUADRATIC))
         self.zone[rows] = new
@@ -233,7 +232,7 @@ class Problem:
         root = np.sqrt(cost[index])
         weighted = np.empty((index.size, features.shape[1] + 1), dtype=features.dtype)
         weighted[:, :-1] = features[index]
-        weighted[:, -1] = self.constant
+        weighted[:, -1] = 1
         weighted *= root[:, None].astype(features.dtype)
         with np.errstate(over="ignore"):  # the check below says it in words
             gram = weighted.T @ weighted

@@ -10,7 +10,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import _fit_context, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_X_y
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -19,7 +19,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from segkit._common import count
-from segkit.classifier.margin import MarginClassifier
 from segkit.classifier.newton import (
     FLOAT_TYPES,
     LOSSES,
@@ -33,7 +32,7 @@ from segkit.classifier.newton import (
 from segkit.errors import InputError
 
 
-class LinearSVM(MarginClassifier):
+class LinearSVM(ClassifierMixin, BaseEstimator):
     r"""Linear support vector machine, solved in the primal by Newton's method over blocks of features.
 
     Parameters
@@ -44,8 +43,6 @@ class LinearSVM(MarginClassifier):
         Loss of a margin ``m``: ``max(0, 1 - m)**2`` or ``max(0, 1 - m)``.
     class_weight : dict, "balanced" or None, default=None
         Factor on the loss of the rows of each class; "balanced" is ``n / (n_classes * count)``.
-    fit_intercept : bool, default=True
-        Whether there is an intercept.
     penalize_intercept : bool, default=False
         Whether the intercept counts in the norm, as in `sklearn.svm.LinearSVC` with
         ``intercept_scaling=1``. The paper leaves it free.
@@ -56,8 +53,6 @@ class LinearSVM(MarginClassifier):
         Newton steps at most on each subsample and on all rows.
     memory_limit : int, default=2**30
         Bytes that blocks of features may take.
-    probability : bool, default=False
-        Whether `fit` also learns probabilities, from decisions on rows held out in five folds.
     warm_start : bool, default=False
         Whether `fit` starts from the planes of the fit before, if classes and number of features are the same. The
         minimum is the same, up to `tol`; it takes fewer steps when few rows have changed.
@@ -69,7 +64,7 @@ class LinearSVM(MarginClassifier):
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Normal of the separating plane, one row for two classes, else one against the rest for each.
     intercept_ : ndarray of shape (1,) or (n_classes,)
-        Intercepts, zero without ``fit_intercept``.
+        Intercepts.
     objective_ : ndarray of shape (1,) or (n_classes,), float64
         Value reached of the objective below.
     dual_gap_ : ndarray of shape (1,) or (n_classes,), float64
@@ -78,8 +73,6 @@ class LinearSVM(MarginClassifier):
         Newton steps on all rows.
     n_features_in_ : int
         Number of features, after ``feature_map`` if one was given.
-    platt_ : PlattScaling
-        From decisions to probabilities, if `probability` is set.
 
     Notes
     -----
@@ -95,6 +88,8 @@ class LinearSVM(MarginClassifier):
     Besides the blocks, memory holds ``X``, a few floats for each row and class, and for each class a matrix
     of float64 of side ``min(n_samples, n_features)``. Products of blocks run in the precision of the
     features, sums over blocks in float64.
+
+    Probabilities: ``sklearn.calibration.CalibratedClassifierCV(LinearSVM())``.
 
     Class weights multiply the loss of every row of that class in each of the one-against-rest problems.
     (`LinearSVC` weighs the rest by one.)
@@ -131,12 +126,10 @@ class LinearSVM(MarginClassifier):
         "C": [Interval(Real, 0, None, closed="neither")],
         "loss": [StrOptions({"squared_hinge", "hinge"})],
         "class_weight": [dict, StrOptions({"balanced"}), None],
-        "fit_intercept": ["boolean"],
         "penalize_intercept": ["boolean"],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "memory_limit": [Interval(Integral, 1, None, closed="left")],
-        "probability": ["boolean"],
         "warm_start": ["boolean"],
     }
 
@@ -146,23 +139,19 @@ class LinearSVM(MarginClassifier):
         C: float = 1.0,
         loss: str = "squared_hinge",
         class_weight: dict[Any, float] | str | None = None,
-        fit_intercept: bool = True,
         penalize_intercept: bool = False,
         tol: float = 1e-4,
         max_iter: int = 100,
         memory_limit: int = 2**30,
-        probability: bool = False,
         warm_start: bool = False,
     ) -> None:
         self.C = C
         self.loss = loss
         self.class_weight = class_weight
-        self.fit_intercept = fit_intercept
         self.penalize_intercept = penalize_intercept
         self.tol = tol
         self.max_iter = max_iter
         self.memory_limit = memory_limit
-        self.probability = probability
         self.warm_start = warm_start
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -196,15 +185,14 @@ class LinearSVM(MarginClassifier):
         Raises
         ------
         InputError
-            If fewer than two classes have rows of non-zero weight (two rows each with ``probability=True``), one row of
-            features exceeds ``memory_limit``, or ``feature_map`` returns anything but finite floats (b, n_features).
+            If fewer than two classes have rows of non-zero weight, one row of features exceeds ``memory_limit``, or
+            ``feature_map`` returns anything but finite floats (b, n_features).
         """
         before = (self.classes_, self.coef_, self.intercept_) if hasattr(self, "coef_") else None
         blocks, basis, problems = self._pose(X, y, sample_weight, feature_map)
         is_warm = self.warm_start and before is not None and self._start_from(*before, problems, basis)
         self.n_iter_ = solve(blocks, problems, self.tol, self.max_iter, is_warm=is_warm)
         self._keep(problems, basis, blocks.dtype)
-        self._fit_platt(X, y, sample_weight, feature_map)
         return self
 
     def path(
@@ -260,7 +248,6 @@ class LinearSVM(MarginClassifier):
                 if hasattr(copies[0], name):
                     setattr(copy, name, getattr(copies[0], name))
             copy._keep(problems, basis, blocks.dtype)
-            copy._fit_platt(X, y, sample_weight, feature_map)
         return copies
 
     def _pose(
@@ -299,8 +286,7 @@ class LinearSVM(MarginClassifier):
                 cost,
                 blocks.n_features,
                 loss=LOSSES[self.loss],
-                constant=float(self.fit_intercept),
-                free_intercept=self.fit_intercept and not self.penalize_intercept,
+                free_intercept=not self.penalize_intercept,
             )
             for k in positive
         ]
@@ -340,26 +326,6 @@ class LinearSVM(MarginClassifier):
                 stacklevel=3,
             )
 
-    def _fit_platt(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None,
-        feature_map: FeatureMap | None,
-    ) -> None:
-        X, y = np.asarray(X), np.asarray(y)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
-        rows = np.flatnonzero(weight)
-        plain = clone(self).set_params(probability=False)
-
-        def decide(train: NDArray[np.intp], test: NDArray[np.intp]) -> NDArray[Any]:
-            kept = rows[train]
-            plain.fit(X[kept], y[kept], weight[kept], feature_map=feature_map)
-            features = X[rows[test]] if feature_map is None else feature_map(X[rows[test]])
-            return np.asarray(plain.decision_function(features))
-
-        self._fit_probabilities(y[rows], decide, weight[rows])
-
     @classmethod
     def from_arrays(cls, coef: ArrayLike, intercept: ArrayLike) -> Self:
         """Restore a classifier of classes 0, 1, ... from its planes; other fitted attributes are absent."""
@@ -384,3 +350,9 @@ class LinearSVM(MarginClassifier):
         dtype = features.dtype
         decisions = features @ self.coef_.T.astype(dtype) + self.intercept_.astype(dtype)
         return cast(NDArray[Any], decisions[:, 0] if len(self.coef_) == 1 else decisions)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Classify samples by the sign of the decision, or by the largest of several."""
+        decisions = self.decision_function(X)
+        label = (decisions > 0).astype(np.intp) if decisions.ndim == 1 else decisions.argmax(axis=1)
+        return cast(NDArray[Any], self.classes_[label])

@@ -17,8 +17,7 @@ from segkit._threads import count_threads, in_threads
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 from segkit.features.tiles import Tile, whole
-from segkit.invariance.groups import Group, Matrix
-from segkit.invariance.plane import Similarity, similarities
+from segkit.invariance.groups import Group, Matrix, Similarity, similarities
 from segkit.invariance.spatial import Dihedral
 
 Sides = tuple[slice, slice]

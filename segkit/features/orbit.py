@@ -22,8 +22,7 @@ from segkit.errors import ConfigError, InputError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 from segkit.features.patches import Disc, PatchPairs, moved_templates
 from segkit.invariance.embeddings import Embedding, FourierEmbedding, StepEmbedding
-from segkit.invariance.groups import Group
-from segkit.invariance.plane import Similarity, similarities
+from segkit.invariance.groups import Group, Similarity, similarities
 from segkit.invariance.spatial import Rotation
 from segkit.kernels.base import Gaussian
 

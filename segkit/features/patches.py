@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray
-from segkit.invariance.plane import Similarity
+from segkit.invariance.groups import Similarity
 
 if TYPE_CHECKING:
     import torch

@@ -11,15 +11,13 @@ T. Liu et al., Learning from few samples: transformation-invariant SVMs with com
 from segkit.invariance.bestfit import average_fit, best_fit, largest_pd_n, smallest_eigenvalue
 from segkit.invariance.cdf import GroupCDF
 from segkit.invariance.embeddings import FourierEmbedding, StepEmbedding
-from segkit.invariance.groups import Composition, Group, Identity, draw_elements
+from segkit.invariance.groups import Composition, Group, Identity, draw_elements, virtual_samples
 from segkit.invariance.laws import Law, LogNormal, Normal, Uniform, VonMises
 from segkit.invariance.local import LocalPolynomialKernel
 from segkit.invariance.orbit import OrbitFourier, OrbitNystroem
 from segkit.invariance.permutations import NormSortedPermutation, Permutation
 from segkit.invariance.spatial import Affine, Dihedral, Reflection, Rotation, Scaling, Translation
-from segkit.invariance.svc import InvariantSVC
 from segkit.invariance.tangent import tangent_distances
-from segkit.invariance.virtual import virtual_samples
 
 __all__ = [
     "Affine",
@@ -29,7 +27,6 @@ __all__ = [
     "Group",
     "GroupCDF",
     "Identity",
-    "InvariantSVC",
     "Law",
     "LocalPolynomialKernel",
     "LogNormal",

@@ -16,8 +16,7 @@ from sklearn.utils.extmath import row_norms
 from segkit.errors import ConfigError, InputError
 from segkit.invariance.embeddings import StepEmbedding
 from segkit.invariance.groups import Group
-from segkit.invariance.samples import validate_samples
-from segkit.invariance.templates import OrbitTransformer, orbit_averages
+from segkit.invariance.orbit import OrbitTransformer, orbit_averages
 from segkit.kernels.base import FloatArray
 
 
@@ -137,7 +136,7 @@ class GroupCDF(OrbitTransformer):
         """Map samples to their distribution functions; (n_samples, *shape) -> (n_samples, n_thresholds * m)."""
         import torch
 
-        samples = validate_samples(self, X)
+        samples = self._check(X)
         n_thresholds, n_templates = len(self.thresholds_), len(self.templates_)
         amplitudes = np.sqrt(_quadrature_weights(self.thresholds_, rule=self.quadrature) / n_templates)
         scale = torch.from_numpy(amplitudes)[:, None]

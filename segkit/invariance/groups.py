@@ -12,13 +12,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
 
 from segkit.errors import ConfigError, InputError
 from segkit.invariance.laws import RandomGenerator
+from segkit.invariance.samples import as_samples
+from segkit.kernels.base import FloatArray
 
 Array = NDArray[Any]
 Matrix = NDArray[np.float64]
@@ -227,6 +230,93 @@ def draw_elements(
     if n_transforms < 1:
         raise ConfigError(f"n_transforms={n_transforms}: at least 1 transformation is needed")
     return group.sample(n_transforms, shape, rng)
+
+
+def virtual_samples(
+    X: ArrayLike,
+    y: ArrayLike,
+    group: Group,
+    *,
+    n_transforms: int | None = None,
+    random_state: int | np.random.RandomState | None = None,
+) -> tuple[FloatArray, NDArray[Any]]:
+    """Add transforms of labelled samples to them.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, *shape)
+        Samples, usually the support vectors of a first classifier.
+    y : array-like of shape (n_samples,)
+        Their labels.
+    group : Group
+        The transformations.
+    n_transforms : int or None, default=None
+        How many transformations to draw; None takes all of a finite group.
+    random_state : int, RandomState instance or None, default=None
+        Seed of that draw.
+
+    Returns
+    -------
+    samples : ndarray of shape (n_virtual, *shape)
+        The samples, then their transforms, element by element. Transforms equal to their sample are left out.
+    labels : ndarray of shape (n_virtual,)
+        Labels of all of them.
+
+    Notes
+    -----
+    A second classifier learns from them. Its Gram matrix grows with the square of the number of transformations.
+
+    References
+    ----------
+    D. DeCoste and B. Scholkopf, Training invariant support vector machines, 2002, section 3.
+    T. Liu et al. 2022, section 3.2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.invariance import Translation, virtual_samples
+    >>> samples, labels = virtual_samples(np.array([[[1, 0, 0]]]), ["bar"], Translation())
+    >>> samples[:, 0].astype(int), labels
+    (array([[1, 0, 0],
+           [0, 1, 0],
+           [0, 0, 1]]), array(['bar', 'bar', 'bar'], dtype='<U3'))
+    """
+    originals, given = as_samples(X), np.asarray(y)
+    samples, labels = [originals], [given]
+    for element in draw_elements(group, n_transforms, originals.shape[1:], check_random_state(random_state)):
+        transformed = group.act(element, originals)
+        moved = (transformed != originals).reshape(len(originals), -1).any(axis=1)
+        samples.append(transformed[moved])
+        labels.append(given[moved])
+    return np.concatenate(samples), np.concatenate(labels)
+
+
+class Similarity(NamedTuple):
+    """A turn or reflection (2, 2) of (row, column) positions, an enlargement, and a factor of intensities."""
+
+    turn: Matrix
+    scale: float
+    amplitude: float
+
+
+def similarities(group: Group, shape: Shape) -> list[Similarity]:
+    """List the turns, reflections and enlargements of which a group consists."""
+    return [
+        _similarity(group, group.plane_map(element), group.amplitude(element))
+        for element in group.elements(shape)
+    ]
+
+
+def _similarity(group: Group, plane_map: Matrix, amplitude: float) -> Similarity:
+    scale = np.sqrt(abs(np.linalg.det(plane_map[:2, :2])))
+    # Rounding gives equal turns equal matrices, however they are composed.
+    turn = (plane_map[:2, :2] / scale).round(14)
+    if not np.allclose(turn @ turn.T, np.eye(2)) or plane_map[:2, 2].any():
+        raise ConfigError(
+            f"{group} does more than turn, reflect and enlarge about the centre: give such a group, as Rotation(16), "
+            f"Dihedral() or Composition((Rotation(16), Scaling((0.9, 1, 1.1))))"
+        )
+    return Similarity(turn, float(scale.round(14)), round(amplitude, 14))
 
 
 def pick(elements: Sequence[Element], n: int, rng: RandomGenerator) -> Sequence[Element]:

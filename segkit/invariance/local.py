@@ -52,8 +52,7 @@ class LocalPolynomialKernel:
 
     Notes
     -----
-    Samples are signals (n, t), images (n, H, W) or images with channels (n, H, W, C), whose products
-    are summed over channels. With window sums over l and g, one and two layers are
+    Samples are signals (n, t) or grey images (n, H, W). With window sums over l and g, one and two layers are
 
         ``K(x, y) = [sum_l (sum_p x_p y_p + 1)^d1 + 1]^d2``
         ``K(x, y) = {sum_g [sum_l (sum_p x_p y_p + 1)^d1 + 1]^d2 + 1}^d3``
@@ -106,17 +105,16 @@ class LocalPolynomialKernel:
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:
         """Compute kernel values between samples; (n, *shape), (m, *shape) -> (n, m)."""
-        left, right = as_pair(X, Y)
-        x, y = self._planes(left), None if Y is None else self._planes(right)
-        few_maps = self.has_maps and 1 + len(x) + len(self._pairs(len(x), x.ndim - 2)) <= _FEW_MAPS
-        products = self._map_products(x, y) if few_maps else self._window_products(x, y)
-        return self.of_products(products.astype(x.dtype))
+        x, y = as_pair(X, Y)
+        self._check(x)
+        few_maps = self.has_maps and 2 + len(self._steps(x.ndim - 1)) <= _FEW_MAPS
+        evaluate = self._map_products if few_maps else self._window_products
+        return self.of_products(evaluate(x, None if Y is None else y).astype(x.dtype))
 
     def diagonal(self, X: ArrayLike) -> FloatArray:
         """Compute the kernel value of each sample with itself; (n, *shape) -> (n,)."""
-        planes = self._planes(as_samples(X))
-        products = self._sum_layers(np.einsum("c...,c...->...", planes, planes))
-        return self.of_products(products.astype(planes.dtype))
+        samples = self._check(as_samples(X))
+        return self.of_products(self._sum_layers(samples * samples).astype(samples.dtype))
 
     @property
     def has_maps(self) -> bool:
@@ -124,18 +122,16 @@ class LocalPolynomialKernel:
         return len(self._windows) == 1 and self.degrees[0] == 2
 
     def left_maps(self, X: ArrayLike) -> FloatArray:
-        """Compute the weighted maps of first arguments; (n, *shape) -> (n, n_maps, *shape without channels).
+        """Compute the weighted maps of first arguments; (n, *shape) -> (n, n_maps, *shape).
 
         With `right_maps`, ``K(x, y) = of_products(sum(left_maps(x) * right_maps(y)))``, where the right maps may be
-        shifted circularly in place of y. There are 87 for windows of 7 x 7 and one channel. They are float32 if `X` is.
+        shifted circularly in place of y. There are 87 for windows of 7 x 7. They are float32 if `X` is.
         """
-        return np.stack(
-            [weight * values for weight, values in self._maps(self._planes(as_samples(X)))], axis=1
-        )
+        return np.stack([weight * values for weight, values in self._maps(X)], axis=1)
 
     def right_maps(self, X: ArrayLike) -> FloatArray:
-        """Compute the maps of second arguments; (n, *shape) -> (n, n_maps, *shape without channels)."""
-        return np.stack([values for _, values in self._maps(self._planes(as_samples(X)))], axis=1)
+        """Compute the maps of second arguments; (n, *shape) -> (n, n_maps, *shape)."""
+        return np.stack([values for _, values in self._maps(X)], axis=1)
 
     def of_products(self, products: FloatArray) -> FloatArray:
         """Compute kernel values ``(products + 1)^d`` at inner products of maps, same shape and dtype.
@@ -155,29 +151,25 @@ class LocalPolynomialKernel:
     def _is_centred(self) -> bool:
         return self.normalization == "reference"
 
-    def _planes(self, X: FloatArray) -> FloatArray:
-        """Check shapes and put channels, of which there is at least one, first: (C, n, *shape)."""
-        if X.ndim not in (2, 3, 4):
-            raise InputError(
-                f"samples of shape {X.shape[1:]}: give signals (n, t), images (n, H, W) or images with channels "
-                f"(n, H, W, C)"
-            )
-        planes = np.ascontiguousarray(np.moveaxis(X, -1, 0)) if X.ndim == 4 else X[None]
-        side, windows = min(planes.shape[2:]), self._windows
+    def _check(self, X: FloatArray) -> FloatArray:
+        """Check the shape of samples."""
+        if X.ndim not in (2, 3):
+            raise InputError(f"samples of shape {X.shape[1:]}: give signals (n, t) or grey images (n, H, W)")
+        side, windows = min(X.shape[1:]), self._windows
         needed = max(windows) if self._is_centred else sum(windows) - len(windows) + 1
         if side < needed:
             raise InputError(
                 f"samples of {side} pixels a side: windows={windows} need at least {needed}; take smaller windows"
             )
-        return planes
+        return X
 
     def _window_products(self, X: FloatArray, Y: FloatArray | None) -> Float64Array:
         """Layers of window sums, one first argument at a time: memory of a few times the second ones."""
         if Y is not None:
-            return np.stack([self._sum_layers(_pixel_products(X[:, i], Y)) for i in range(X.shape[1])])
-        products = np.empty((X.shape[1], X.shape[1]))
-        for i in range(len(products)):
-            products[i, i:] = products[i:, i] = self._sum_layers(_pixel_products(X[:, i], X[:, i:]))
+            return np.stack([self._sum_layers(x * Y) for x in X])
+        products = np.empty((len(X), len(X)))
+        for i, x in enumerate(X):
+            products[i, i:] = products[i:, i] = self._sum_layers(x * X[i:])
         return products
 
     def _sum_layers(self, values: FloatArray) -> Float64Array:
@@ -203,24 +195,24 @@ class LocalPolynomialKernel:
 
     def _map_products(self, X: FloatArray, Y: FloatArray | None) -> Float64Array:
         """Inner products of maps, one map at a time: memory of a few times the samples."""
-        n = X.shape[1]
-        samples = X if Y is None else np.concatenate([X, Y], axis=1)
-        products = np.zeros((n, n if Y is None else Y.shape[1]))
-        for weight, values in self._maps(samples):
+        n = len(X)
+        products = np.zeros((n, n if Y is None else len(Y)))
+        for weight, values in self._maps(X if Y is None else np.concatenate([X, Y])):
             (box,) = find_objects((weight > 0).astype(np.intp))
             weighted = (values[:, *box] * np.sqrt(weight[box])).reshape(len(values), -1)
             # The product of a matrix with its own transpose takes half the time.
             products += weighted[:n] @ (weighted if Y is None else weighted[n:]).T
         return products
 
-    def _maps(self, X: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+    def _maps(self, X: ArrayLike) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Yield weights (*shape) and maps (n, *shape): of 1, of pixels and of products of two."""
         if not self.has_maps:
             raise ConfigError(
                 f"windows={self.windows}, degrees={self.degrees}: only a kernel of one window and first degree 2 "
                 f"has maps; evaluate the kernel itself"
             )
-        n_channels, _, *shape = X.shape
+        samples = self._check(as_samples(X))
+        _, *shape = samples.shape
         (window,), origin = self._windows, (0,) * len(shape)
         reach, factor = window - 1, self._image_factor(shape)
         counts = [self._count_windows(size) for size in shape]
@@ -228,22 +220,20 @@ class LocalPolynomialKernel:
         # The constant sits on one pixel, for float32 sums of many equal terms drift.
         constant = np.zeros(shape)
         constant[origin] = math.prod(shape if self._is_centred else (size - reach for size in shape))
-        yield (factor * constant).astype(X.dtype), np.ones_like(X[0])
-        for plane in X:
-            yield (factor * 2 * per_pixel * _outer(counts, origin)).astype(X.dtype), plane
-        wrapped = np.pad(X, [(0, 0), (0, 0), *[(reach, reach)] * len(shape)], mode="wrap")
-        for step, a, b in self._pairs(n_channels, len(shape)):
-            orders = 1 if step == origin and a == b else 2
+        yield (factor * constant).astype(samples.dtype), np.ones_like(samples)
+        yield (factor * 2 * per_pixel * _outer(counts, origin)).astype(samples.dtype), samples
+        wrapped = np.pad(samples, [(0, 0), *[(reach, reach)] * len(shape)], mode="wrap")
+        for step in self._steps(len(shape)):
+            orders = 1 if step == origin else 2
             weight = factor * orders * per_pixel**2 * _outer(counts, step)
             moved = [slice(reach + d, reach + d + size) for d, size in zip(step, shape, strict=True)]
-            yield weight.astype(X.dtype), X[a] * wrapped[b][:, *moved]
+            yield weight.astype(samples.dtype), samples * wrapped[:, *moved]
 
-    def _pairs(self, n_channels: int, n_axes: int) -> list[tuple[tuple[int, ...], int, int]]:
-        """List the unordered pairs of pixels in a window: step and channels from one to the other."""
-        origin, window = (0,) * n_axes, self._windows[0]
+    def _steps(self, n_axes: int) -> list[tuple[int, ...]]:
+        """List the steps between unordered pairs of pixels in a window."""
+        window = self._windows[0]
         steps = itertools.product(range(1 - window, window), repeat=n_axes)
-        channels = list(itertools.product(range(n_channels), repeat=2))
-        return [(step, a, b) for step in steps for a, b in channels if (step, b) >= (origin, a)]
+        return [step for step in steps if step >= (0,) * n_axes]
 
     def _count_windows(self, size: int) -> dict[int, NDArray[np.intp]]:
         """Count along one axis the windows that hold pixels p and p + step; (size,) for each step."""
@@ -276,9 +266,3 @@ def _power(values: FloatArray, degree: int) -> FloatArray:
     root = _power(values, degree // 2)
     square: FloatArray = root * root
     return square * values if degree % 2 else square
-
-
-def _pixel_products(x: FloatArray, Y: FloatArray) -> FloatArray:
-    """Products of pixels, summed over channels; (C, *shape), (C, m, *shape) -> (m, *shape)."""
-    products: FloatArray = np.einsum("c...,cm...->m...", x, Y)
-    return products

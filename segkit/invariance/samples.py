@@ -1,12 +1,9 @@
-"""Checks of samples (n, *shape) and of kernel values, for kernels and estimators."""
+"""Checks of samples (n, *shape) and of kernel values, for kernels."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from segkit.errors import InputError
 from segkit.kernels.base import FloatArray
@@ -50,19 +47,3 @@ def check_values(values: FloatArray) -> None:
             f"kernel values exceed the largest {values.dtype} number: scale the samples to [0, 1] or "
             f"give them in float64"
         )
-
-
-def validate_samples(estimator: Any, X: ArrayLike) -> FloatArray:
-    """Check samples that a fitted estimator, with the attribute ``shape_in_``, is given."""
-    check_is_fitted(estimator)
-    shape = np.asarray(X).shape[1:]
-    # scikit-learn itself refuses rows of another length
-    if shape != estimator.shape_in_ and max(len(shape), len(estimator.shape_in_)) > 1:
-        raise InputError(
-            f"samples of shape {shape}: {type(estimator).__name__} was fitted on {estimator.shape_in_}; "
-            f"resize or crop them alike"
-        )
-    samples: FloatArray = validate_data(
-        estimator, X, dtype=[np.float64, np.float32], allow_nd=True, reset=False
-    )
-    return samples

@@ -243,14 +243,6 @@ def test_float32_with_large_C_still_converges():
     assert svm.dual_gap_[0] <= 1e-4 * svm.objective_[0]
 
 
-def test_without_intercept():
-    X, y = overlapping()
-    svm = LinearSVM(fit_intercept=False, tol=1e-8).fit(X, y)
-    assert svm.intercept_[0] == 0
-    theirs = LinearSVC(fit_intercept=False, tol=1e-8, dual=False).fit(X, y)
-    np.testing.assert_allclose(svm.coef_, theirs.coef_, atol=1e-4)
-
-
 def test_restored_from_arrays():
     X, y = overlapping(n_classes=3)
     svm = LinearSVM().fit(X, y)

@@ -324,3 +324,21 @@ def test_the_best_fit_has_the_larger_margin_of_the_papers_figure(fit, margin):
     machine = SVC(kernel="precomputed", C=1e6, tol=1e-8).fit(gram, [0, 1])
     coefficients = machine.dual_coef_[0]
     assert 1 / np.sqrt(coefficients @ gram @ coefficients) == pytest.approx(margin)
+
+
+@pytest.mark.parametrize(
+    ("group", "accuracy"),
+    [(Identity(), 0.6816), pytest.param(Rotation(range(-10, 10), order=3), 0.7382, marks=pytest.mark.slow)],
+    ids=["polynomial", "rotations"],
+)
+def test_accuracy_of_the_authors_code_on_mnist(group, accuracy, shared):
+    """Trained on 100 digits and tested on 10,000, as their code was, to the last digit."""
+    mnist = np.load(shared / "kernel-data" / "mnist" / "mnist.npz")
+    split = np.load(shared / "oracle" / "tisvm_mnist_split.npz")
+    images = np.concatenate([mnist["X_train"], mnist["X_test"]]).astype(np.float32)
+    y = np.concatenate([mnist["y_train"], mnist["y_test"]])
+    train, test = split["train_idx"][:100], split["test_idx"]
+    kernel = partial(best_fit, group=group, symmetric=False)
+    machine = SVC(kernel="precomputed").fit(kernel(images[train] / 255), y[train])
+    gram = kernel(images[test] / 255, images[train] / 255)
+    assert machine.score(gram, y[test]) == pytest.approx(accuracy)

@@ -18,6 +18,7 @@ from segkit.invariance import (
     Scaling,
     Translation,
     draw_elements,
+    virtual_samples,
 )
 
 EXACT = {
@@ -160,3 +161,23 @@ def test_shapes_a_group_cannot_act_on(group, shape, message):
 def test_a_composition_needs_the_axes_of_the_part_that_needs_most():
     assert Composition((Permutation(), Dihedral())).n_axes == 2
     assert Composition((Dihedral(), Permutation())).n_axes == 2
+
+
+def test_virtual_samples_are_transforms_that_differ_from_their_sample():
+    X = np.random.default_rng(8).normal(size=(2, 4, 4)).astype(np.float32)
+    X[1] = 1
+    samples, labels = virtual_samples(X, [5, 6], Dihedral())
+    assert labels.tolist() == [5, 6] + 7 * [5]
+    assert samples.dtype == np.float32
+    np.testing.assert_array_equal(samples[:2], X)
+    np.testing.assert_array_equal(samples[2], np.rot90(X[0]))
+
+
+def test_virtual_samples_are_drawn_by_the_seed():
+    X = np.random.default_rng(9).normal(size=(3, 5, 5))
+    first, again, other = (
+        virtual_samples(X, range(3), Rotation(), n_transforms=3, random_state=seed)[0] for seed in (0, 0, 1)
+    )
+    assert len(first) == 4 * len(X)
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 0.1

@@ -15,7 +15,7 @@ from segkit.invariance import (
     Scaling,
     Translation,
 )
-from segkit.invariance.plane import similarities
+from segkit.invariance.groups import similarities
 
 GROUPS = {
     "identity": Identity(),

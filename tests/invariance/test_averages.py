@@ -3,7 +3,7 @@ import pytest
 
 from segkit.invariance import Dihedral, NormSortedPermutation
 from segkit.invariance.embeddings import Embedding
-from segkit.invariance.templates import PAIR_BYTES, orbit_averages
+from segkit.invariance.orbit import PAIR_BYTES, orbit_averages
 
 
 class ProductsAndSquares(Embedding):
