@@ -32,7 +32,7 @@ from segkit.kernels.base import (
     ShiftInvariantKernel,
     median_gamma,
 )
-from segkit.kernels.frequencies import FREQUENCIES
+from segkit.kernels.fourier import FREQUENCIES
 from segkit.kernels.nystrom import NystroemMap, choose_landmarks
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from segkit.kernels.base import (
     Anova,
     Gaussian,
     Kernel,
+    KernelMixture,
     L1Laplacian,
     Laplacian,
     Normalized,
@@ -17,7 +18,6 @@ from segkit.kernels.linear_gaussian import LinearGaussianMixture
 from segkit.kernels.mixture import MixtureRFF
 from segkit.kernels.mmd import alignment, mixture_weights, mmd, mmd_squared, power_criterion
 from segkit.kernels.nystrom import NystroemFeatures
-from segkit.kernels.protocol import KernelMixture
 
 __all__ = [
     "Anova",

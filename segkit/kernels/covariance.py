@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from segkit.errors import ConfigError
 from segkit.kernels.base import FloatArray, Gaussian, RandomGenerator
 from segkit.kernels.fourier import fourier_map
 
@@ -114,10 +113,6 @@ class RandomFeatureObjective:
         n_components: int,
         rng: RandomGenerator,
     ) -> None:
-        if n_components < 2 or n_components % 2:
-            raise ConfigError(
-                f"n_components={n_components}: cosines and sines come in pairs; give an even number from 2 up"
-            )
         # One row per feature: leaving features out then copies whole rows, which is fast.
         self._features = np.ascontiguousarray(X.T)
         self._Y = _centred(np.asarray(Y, dtype=np.float64))

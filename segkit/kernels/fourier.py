@@ -1,20 +1,23 @@
-"""Random Fourier features of shift-invariant kernels."""
+"""Random Fourier features of shift-invariant kernels, and the draws of their frequencies."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+from scipy.stats import qmc
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from segkit.errors import InputError
-from segkit.kernels.base import FloatArray, Gaussian, ShiftInvariantKernel, validate_rows
+from segkit.errors import ConfigError, InputError
+from segkit.kernels.base import FloatArray, Gaussian, Laplacian, ShiftInvariantKernel, validate_rows
 
 if TYPE_CHECKING:
     import torch
@@ -171,20 +174,7 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: None = None) -> Self:  # noqa: ARG002
-        """Draw the frequencies.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows. Only the number of features and the dtype are used.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        RandomFourierFeatures
-            The fitted transformer.
-        """
+        """Draw the frequencies for rows (n_samples, n_features); only the number of features and the dtype are used."""
         X = validate_rows(self, X, reset=True)
         kernel = Gaussian(1.0) if self.kernel is None else self.kernel
         rng = check_random_state(self.random_state)
@@ -207,3 +197,51 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _orthogonal_frequencies(
+    kernel: ShiftInvariantKernel, n_features: int, n_draws: int, rng: np.random.RandomState
+) -> NDArray[np.float64]:
+    """Draw frequencies that are orthogonal in blocks of n_features, with the norms of independent ones (Yu et al. 2016)."""
+    norms = np.linalg.norm(_radial(kernel, "orthogonal").frequencies(n_features, n_draws, rng), axis=0)
+    directions = np.empty((n_features, n_draws))
+    for start in range(0, n_draws, n_features):
+        block = directions[:, start : start + n_features]
+        factor, triangle = np.linalg.qr(rng.standard_normal(block.shape))
+        # Q has the Haar law only if the diagonal of R is positive.
+        block[:] = factor * np.sign(np.diag(triangle))
+    directions *= norms
+    return directions
+
+
+def _halton_frequencies(
+    kernel: ShiftInvariantKernel, n_features: int, n_draws: int, rng: np.random.RandomState
+) -> NDArray[np.float64]:
+    """Draw frequencies that cover the spectral law evenly (quasi-Monte Carlo; Yang et al. 2014, section 3)."""
+    radial = _radial(kernel, "qmc")
+    is_laplacian = isinstance(radial, Laplacian)
+    sequence = qmc.Halton(n_features + is_laplacian, seed=rng).random(n_draws).T
+    # The inverse distribution function is infinite at 0 and 1.
+    eps = np.finfo(np.float64).eps
+    uniform: NDArray[np.float64] = np.clip(sequence, eps, 1 - eps)
+    # All coordinates are divided by |u|, so it gets the first coordinate of the sequence, the most even one.
+    scale = radial.gamma / ndtri((1 + uniform[0]) / 2) if is_laplacian else math.sqrt(2 * radial.gamma)
+    frequencies: NDArray[np.float64] = scale * ndtri(uniform[-n_features:])
+    return frequencies
+
+
+def _radial(kernel: ShiftInvariantKernel, frequencies: str) -> Gaussian | Laplacian:
+    if isinstance(kernel, Gaussian | Laplacian):
+        return kernel
+    raise ConfigError(
+        f"frequencies={frequencies!r} are made for Gaussian and Laplacian kernels, not {kernel!r}: "
+        f"take frequencies='random'"
+    )
+
+
+# How frequencies are drawn: independently, or as more even covers of the spectral law.
+FREQUENCIES: dict[str, Callable[[ShiftInvariantKernel, int, int, np.random.RandomState], FloatArray]] = {
+    "random": lambda kernel, n_features, n_draws, rng: kernel.frequencies(n_features, n_draws, rng),
+    "orthogonal": _orthogonal_frequencies,
+    "qmc": _halton_frequencies,
+}

@@ -78,35 +78,10 @@ def mmd_squared(K: ArrayLike, y: ArrayLike, *, statistic: _Statistic = "unbiased
 
 
 def mmd(K: ArrayLike, y: ArrayLike, *, statistic: _Statistic = "unbiased") -> float:
-    """Estimate the maximum mean discrepancy (MMD) of two or more classes.
+    """Estimate the maximum mean discrepancy (MMD) of two or more classes (paper, eq. 4.5).
 
-    Parameters
-    ----------
-    K : array-like of shape (n_samples, n_samples)
-        Gram matrix.
-    y : array-like of shape (n_samples,)
-        Labels, of two or more classes.
-    statistic : {"unbiased", "biased", "scaled_biased"}, default="unbiased"
-        The estimator of each squared discrepancy, see `mmd_squared`.
-
-    Returns
-    -------
-    float
-        The root of the squared estimate, clipped at 0. With more than two classes it is the mean of
-        the roots, each class against the rest.
-
-    Raises
-    ------
-    InputError
-        If shapes do not fit, there is only one class, or a class has one sample and the estimator is the
-        unbiased one.
-    ConfigError
-        If the statistic does not exist.
-
-    References
-    ----------
-    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in
-    the feature space, eq. 4.5.
+    It is the root of `mmd_squared`, clipped at 0. With more than two classes it is the mean of the roots, each class
+    against the rest. Arguments and errors are those of `mmd_squared`.
 
     Examples
     --------
@@ -140,25 +115,10 @@ def _of_split(K: _Float64Array, positive: _BoolArray, statistic: _Statistic) -> 
 
 
 def power_criterion(K: ArrayLike, y: ArrayLike) -> float:
-    """Score a kernel by the power of its two-sample test.
+    """Score a kernel by the power of its two-sample test: unbiased squared MMD over its standard deviation, clipped at 0.
 
-    Parameters
-    ----------
-    K : array-like of shape (n_samples, n_samples)
-        Gram matrix.
-    y : array-like of shape (n_samples,)
-        Labels, of two or more classes with at least 2 samples each.
-
-    Returns
-    -------
-    float
-        Unbiased squared MMD divided by its standard deviation, clipped at 0. With more than two classes it is
-        the mean over classes, each against the rest.
-
-    Raises
-    ------
-    InputError
-        If shapes do not fit, there is only one class, or a class has one sample.
+    With more than two classes it is the mean over classes, each against the rest. Arguments and errors are those of
+    `mmd_squared`; each class needs two samples.
 
     Notes
     -----
@@ -197,32 +157,11 @@ def _power_ratio(K: _Float64Array, positive: _BoolArray) -> float:
 
 
 def alignment(K: ArrayLike, y: ArrayLike, *, centered: bool = False) -> float:
-    """Measure the alignment of a kernel with the labels.
+    """Measure the alignment of a kernel with the labels, in [0, 1] for a positive semi-definite kernel.
 
-    Parameters
-    ----------
-    K : array-like of shape (n_samples, n_samples)
-        Gram matrix.
-    y : array-like of shape (n_samples,)
-        Labels, of two or more classes.
-    centered : bool, default=False
-        Centre both kernels in feature space first. Without centring, a constant kernel scores high
-        if classes are unbalanced.
-
-    Returns
-    -------
-    float
-        Cosine between K and ``t t'``, t = +-1, in [0, 1] for a positive semi-definite K; 0 if the (centred) K is 0.
-        With more than two classes it is the mean over classes, each against the rest.
-
-    Raises
-    ------
-    InputError
-        If shapes do not fit, or there is only one class.
-
-    Notes
-    -----
-    The alignment is ``t' K t / (||K||_F t't)``, with K and t centred if `centered`.
+    With t = +-1 for the two classes it is ``t' K t / (||K||_F t't)``, and 0 if K is 0. `centered` centres both kernels in
+    feature space first: without, a constant kernel scores high if classes are unbalanced. With more than two classes it
+    is the mean over classes, each against the rest. Arguments and errors are those of `mmd_squared`.
 
     References
     ----------
@@ -250,7 +189,7 @@ def alignment(K: ArrayLike, y: ArrayLike, *, centered: bool = False) -> float:
 
 
 def mixture_weights(scores: ArrayLike) -> _Float64Array:
-    """Compute the weights of base kernels, proportional to their scores.
+    """Compute the weights of base kernels, ``scores / sum(scores)`` (paper, eq. 4.8).
 
     Parameters
     ----------
@@ -260,22 +199,12 @@ def mixture_weights(scores: ArrayLike) -> _Float64Array:
     Returns
     -------
     ndarray of shape (n_kernels,), float64
-        ``scores / sum(scores)``; uniform weights, with a warning, if no score is positive.
+        The weights; uniform, with a UserWarning, if no score is positive.
 
     Raises
     ------
     InputError
         If there is no score, or a score is NaN or infinite.
-
-    Warns
-    -----
-    UserWarning
-        If no score is positive.
-
-    References
-    ----------
-    M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in
-    the feature space, eq. 4.8.
 
     Examples
     --------

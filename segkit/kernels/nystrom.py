@@ -8,19 +8,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cho_factor, cho_solve
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
-from sklearn.utils import check_random_state, gen_batches
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from segkit.errors import InputError
 from segkit.kernels.base import FloatArray, Gaussian, Kernel, validate_rows
-
-# Number of rows for the estimate of leverage scores.
-_SUBSAMPLE = 1000
-# Ridge of leverage scores, as a fraction of the mean of the kernel's diagonal.
-_RIDGE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,25 +102,7 @@ class NystroemFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: None = None) -> Self:  # noqa: ARG002
-        """Choose the landmarks and factor their Gram matrix.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        NystroemFeatures
-            The fitted transformer.
-
-        Raises
-        ------
-        InputError
-            If the kernel vanishes on all landmarks.
-        """
+        """Choose the landmarks among rows (n_samples, n_features) and factor their Gram matrix, which must not vanish."""
         X = validate_rows(self, X, reset=True)
         kernel = Gaussian(1.0) if self.kernel is None else self.kernel
         rows = choose_landmarks(X, self.n_components, check_random_state(self.random_state))
@@ -161,25 +137,3 @@ def inverse_root(gram: FloatArray, precision: float) -> NDArray[np.float64]:
 def choose_landmarks(X: FloatArray, n_landmarks: int, rng: np.random.RandomState) -> FloatArray:
     """Draw at most `n_landmarks` rows without replacement; (n, n_features) -> (n_landmarks, n_features)."""
     return X[rng.permutation(len(X))[:n_landmarks]]
-
-
-def leverage_scores(kernel: Kernel, rows: FloatArray, rng: np.random.RandomState) -> NDArray[np.float64]:
-    """Estimate the ridge leverage scores of samples, up to a common factor, from b subsampled rows B.
-
-    The score is ``k(x, x) - k(x, B) (K_BB + c I)^-1 k(B, x)``, c = 0.001 b mean k(x, x). If B is all rows, this is c times
-    the diagonal of ``K (K + c I)^-1`` (Alaoui and Mahoney, 2015, section 3).
-    """
-    subsample = choose_landmarks(rows, _SUBSAMPLE, rng).astype(np.float64)
-    diagonal = kernel.diagonal(rows).astype(np.float64)
-    # Keep scores positive even for a kernel that vanishes: then a landmark can be drawn, and its map reports it.
-    smallest = np.finfo(np.float64).eps * max(diagonal.max(), 1.0)
-    ridge = _RIDGE * len(subsample) * diagonal.mean() + smallest
-    gram = kernel(subsample)
-    gram[np.diag_indices_from(gram)] += ridge
-    factor = cho_factor(gram)
-    scores = diagonal
-    # Batches of rows: the kernel values of all rows would not fit into memory.
-    for batch in gen_batches(len(rows), _SUBSAMPLE):
-        cross = kernel(subsample, rows[batch])
-        scores[batch] -= np.einsum("ij,ij->j", cross, cho_solve(factor, cross))
-    return np.asarray(np.maximum(scores, smallest))

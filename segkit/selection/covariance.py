@@ -31,6 +31,8 @@ from segkit.kernels.covariance import (
 
 # Largest number of samples for the exact n x n Gram matrix: fast up to here, and without the noise of random features.
 EXACT_UP_TO = 500
+# Number of random features.
+N_COMPONENTS = 512
 # Number of rows for the median distance.
 _MEDIAN_ROWS = 2000
 
@@ -51,12 +53,8 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
     n_features_to_select : int, default=128
         Number m of features to keep. If fewer features vary, all of these are kept.
     objective : {"auto", "exact", "random_features"}, default="auto"
-        "exact": the kernel itself; time and memory grow at least as n_samples squared. "random_features": random
-        Fourier features, in float32. "auto": exact up to 500 samples.
-    n_components : int, default=512
-        Number of random features, even.
-    epsilon : float or None, default=None
-        Ridge per sample, > 0; None is 1e-3 for classification and 0.1 for regression.
+        "exact": the kernel itself; time and memory grow at least as n_samples squared. "random_features": 512
+        random Fourier features, in float32. "auto": exact up to 500 samples.
     target : {"auto", "classification", "regression"}, default="auto"
         Kind of `y`. "auto" uses `sklearn.utils.multiclass.type_of_target`, which regards whole numbers
         as classes.
@@ -92,8 +90,6 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
     ------
     InputError
         If all features are constant or all targets are equal.
-    ConfigError
-        If `n_components` is odd and random features are used.
 
     Warns
     -----
@@ -108,9 +104,9 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
     .. math:: \mathrm{Tr}\,[Y^T (G_w + n \epsilon I)^{-1} Y]
               \quad\text{s.t.}\quad 0 \le w \le 1,\; \sum_j w_j \le m,
 
-    where `Y` is centred, :math:`\pm 1` for two classes and one-hot for more. (The paper prints
-    :math:`d\epsilon`.) The bandwidth is the median of all n^2 distances between standardised rows, with the
-    n zeros of the diagonal, over at most 2,000 random rows. If the median is 0, the bandwidth is
+    where `Y` is centred, :math:`\pm 1` for two classes and one-hot for more, and :math:`\epsilon` is 1e-3, or 0.1 for
+    regression. (The paper prints :math:`d\epsilon`.) The bandwidth is the median of all n^2 distances between standardised
+    rows, with the n zeros of the diagonal, over at most 2,000 random rows. If the median is 0, the bandwidth is
     ``sqrt(2 d)``, the root mean square distance of d standardised features.
     The features with the m largest weights are kept.
 
@@ -142,8 +138,6 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_features_to_select": [Interval(Integral, 1, None, closed="left")],
         "objective": [StrOptions({"auto", "exact", "random_features"})],
-        "n_components": [Interval(Integral, 1, None, closed="left")],
-        "epsilon": [Interval(Real, 0, None, closed="neither"), None],
         "target": [StrOptions({"auto", "classification", "regression"})],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
@@ -155,8 +149,6 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
         n_features_to_select: int = 128,
         *,
         objective: Literal["auto", "exact", "random_features"] = "auto",
-        n_components: int = 512,
-        epsilon: float | None = None,
         target: Literal["auto", "classification", "regression"] = "auto",
         max_iter: int = 100,
         tol: float = 1e-4,
@@ -164,8 +156,6 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.objective = objective
-        self.n_components = n_components
-        self.epsilon = epsilon
         self.target = target
         self.max_iter = max_iter
         self.tol = tol
@@ -219,19 +209,18 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
     def _problem(self, X: Any, y: Any) -> _Problem:
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
         rng = check_random_state(self.random_state)
-        Y, default_epsilon = self._targets(y)
-        epsilon = default_epsilon if self.epsilon is None else self.epsilon
+        Y, epsilon = self._targets(y)
         standardised, varying = _standardise(X)
         sigma = _median_distance(standardised, rng)
         if self.objective == "exact" or (self.objective == "auto" and len(X) <= EXACT_UP_TO):
             return _Problem(ExactObjective(standardised, Y, sigma, epsilon), varying, sigma)
         # The noise of random features is far above the rounding of float32, and float32 is faster.
         standardised = standardised.astype(np.float32, copy=False)
-        approximate = RandomFeatureObjective(standardised, Y, sigma, epsilon, self.n_components, rng)
+        approximate = RandomFeatureObjective(standardised, Y, sigma, epsilon, N_COMPONENTS, rng)
         return _Problem(approximate, varying, sigma)
 
     def _targets(self, y: NDArray[Any]) -> tuple[Floats, float]:
-        """Make the columns to predict, and choose the default ridge."""
+        """Make the columns to predict, and choose the ridge per sample."""
         target = self.target
         if target == "auto":
             target = "regression" if type_of_target(y, input_name="y") == "continuous" else "classification"

@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import check_grad
 
-from segkit.errors import ConfigError
 from segkit.kernels.covariance import (
     ExactObjective,
     RandomFeatureObjective,
@@ -130,11 +129,6 @@ def test_float32_products_cost_no_accuracy_that_matters(problem):
     value32, gradient32 = objectives(single)[1].value_and_gradient(w)
     np.testing.assert_allclose(value32, value, rtol=1e-5)
     assert np.linalg.norm(gradient32 - gradient) < 1e-4 * np.linalg.norm(gradient)
-
-
-def test_odd_number_of_features_is_refused(problem):
-    with pytest.raises(ConfigError, match="n_components=1: cosines and sines come in pairs"):
-        RandomFeatureObjective(**problem, n_components=1, rng=np.random.default_rng(0))
 
 
 @given(points, st.floats(0, 6))

@@ -5,7 +5,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from segkit.errors import ConfigError, InputError
+from segkit.errors import InputError
 from segkit.kernels.covariance import ExactObjective
 from segkit.selection import ConditionalCovarianceSelector
 from tests.selection import synthetic
@@ -107,9 +107,7 @@ def test_ranking_orders_weights_then_columns():
 def test_same_seed_same_weights():
     X, y, _ = synthetic.shuffled_draw("XOR", 60, seed=3)
     first, second, third = (
-        ConditionalCovarianceSelector(3, objective="random_features", n_components=64, random_state=seed)
-        .fit(X, y)
-        .weights_
+        ConditionalCovarianceSelector(3, objective="random_features", random_state=seed).fit(X, y).weights_
         for seed in (0, 0, 1)
     )
     np.testing.assert_array_equal(first, second)
@@ -119,7 +117,7 @@ def test_same_seed_same_weights():
 def test_many_samples_go_to_random_features_and_take_the_median_over_some(rng):
     X = rng.standard_normal((2100, 3))
     y = X[:, 1] > 0
-    selector = ConditionalCovarianceSelector(1, n_components=32, random_state=0).fit(X, y)
+    selector = ConditionalCovarianceSelector(1, random_state=0).fit(X, y)
     assert selector.get_support(indices=True) == [1]
     squared = ((X / X.std(axis=0))[:, None] - X / X.std(axis=0)) ** 2
     np.testing.assert_allclose(selector.sigma_, np.median(np.sqrt(squared.sum(axis=2))), rtol=0.01)
@@ -164,12 +162,6 @@ ROWS = np.random.default_rng(0).standard_normal((8, 2))
         ({}, [1] * 8, InputError, r"y holds one value, .*1.*, 8 times: .* two classes or values"),
         ({"target": "regression"}, [1] * 8, InputError, "y holds one value"),
         ({"target": "classification"}, ROWS[:, 0], ValueError, "Unknown label type: continuous"),
-        (
-            {"objective": "random_features", "n_components": 5},
-            [0, 1] * 4,
-            ConfigError,
-            "n_components=5: cosines and sines come in pairs",
-        ),
     ],
 )
 def test_what_cannot_be_selected_from_is_refused(options, y, error, message):
