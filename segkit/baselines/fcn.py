@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from segkit._common import FloatArray, is_whole
-from segkit.baselines.pretrained import check_image_channels, load_encoder, normalise
-from segkit.baselines.training import NetSegmenter
+from segkit.baselines.training import NetSegmenter, check_image_channels, load_encoder, normalise
 from segkit.errors import ConfigError
 from segkit.features.convnet import PREPROCESSING
 from segkit.features.weights import load_weights

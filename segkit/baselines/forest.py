@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 
 from segkit._common import FloatArray, Progress, is_whole, pass_on
-from segkit.baselines.nearest import NearestBank
 from segkit.errors import ConfigError
 from segkit.features import FilterBank, MultiscaleBank
-from segkit.features.base import sample_maps
+from segkit.features.base import Channel, FeatureMaps, sample_maps
 from segkit.features.normalised import NORMALIZATIONS, NormalisedBank
 from segkit.images import UNLABELLED
 from segkit.images.sampling import PixelSample, assign_folds, draw_pixels, sparse_images
@@ -230,6 +231,69 @@ class PixelForest(BaseSegmenter):
 
     def _probabilities(self, scores: FloatArray) -> FloatArray:
         return scores
+
+
+class NearestBank(FilterBank):
+    """Another bank's maps, read at the nearest cell."""
+
+    def __init__(self, bank: FilterBank) -> None:
+        self.bank = bank
+
+    def fit(self, images: Sequence[ArrayLike]) -> Self:
+        """Fit the bank."""
+        self.bank.fit(images)
+        return self
+
+    def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
+        """List the channels of the bank."""
+        return self.bank.channels(n_image_channels)
+
+    @property
+    def halo(self) -> int:
+        """Halo of the bank."""
+        return self.bank.halo
+
+    @property
+    def alignment(self) -> int:
+        """Alignment of the bank."""
+        return self.bank.alignment
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the bank is local."""
+        return self.bank.is_local
+
+    def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
+        """Memory of the bank."""
+        return self.bank.bytes_per_pixel(n_image_channels)
+
+    def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
+        """Compute the bank's maps."""
+        return [
+            _NearestMaps(stack.values, stack.indices, stack.stride, stack.offset)
+            for stack in self.bank.maps(image, channels)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class _NearestMaps(FeatureMaps):
+    """Maps read at the nearest cell."""
+
+    def sample(self, rows: NDArray[Any], cols: NDArray[Any]) -> FloatArray:
+        """Read the nearest cell of n pixel positions; returns (n, n_channels)."""
+        return super().sample(*self._centres(rows, cols))
+
+    def interpolate(self, rows: NDArray[Any], cols: NDArray[Any]) -> FloatArray:
+        """Read the nearest cells where rows cross columns; returns (n_channels, n_rows, n_cols)."""
+        return super().interpolate(*self._centres(rows, cols))
+
+    def _centres(self, *positions: NDArray[Any]) -> list[NDArray[np.float64]]:
+        """Move rows and columns to the centres of the nearest cells."""
+        offsets = np.broadcast_to(self.offset, 2)
+        return [
+            first + self.stride * np.rint((np.asarray(at, dtype=np.float64) - first) / self.stride)
+            for at, first in zip(positions, offsets, strict=True)
+        ]
 
 
 def _margin(probabilities: NDArray[Any]) -> NDArray[Any]:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from segkit._common import FloatArray, is_whole
-from segkit.baselines.pretrained import check_image_channels, load_encoder, normalise
-from segkit.baselines.training import NetSegmenter
+from segkit.baselines.training import NetSegmenter, check_image_channels, load_encoder, normalise
 from segkit.errors import ConfigError
 from segkit.features.convnet import PREPROCESSING
 from segkit.features.weights import load_weights
@@ -37,60 +36,20 @@ class UNet(NetSegmenter):
         statistics of its batch normalisations then stay those of the weights: batches are small.
     preprocessing : {"torchvision", "caffe"}, default="torchvision"
         Preprocessing of the weights' training, as for `FCN`.
-    max_steps : int, default=2000
-        Largest number of training steps.
-    batch_size : int, default=4
-        Number of crops per step.
-    learning_rate : float or sequence of float, default=1e-4
-        Learning rate of Adam. Of several, the one with the highest mean IoU on held-out pixels is taken.
+    max_steps, batch_size, learning_rate : see `FCN`
+        Course of the training.
     crop : int, default=256
         Side of the random training crops in pixels, a multiple of ``2**depth`` (of 32 with an `encoder`), at least twice
         that.
-        Smaller images are mirrored, and the mirrored pixels are not trained on.
-    eval_every : int, default=25
-        Number of steps between validations.
-    patience : int, default=10
-        Training stops after this many validations in a row without a better mean IoU.
-    retrain : bool, default=False
-        Whether to train anew on all pixels, for the number of steps of the best validation; otherwise the weights of that
-        validation are taken, which never saw the held-out pixels.
-    augment : bool, default=True
-        Whether crops are varied by `segkit.baselines.augment.augmenter`; it needs albumentations.
-    device : str, default="auto"
-        Device of torch: "cpu", "cuda", "cuda:1", ... "auto" is a GPU if available, else the CPU.
-    checkpoint : str or Path, optional
-        File for the state of training at each validation. If it exists and comes from the same
-        images and options, `fit` continues from it.
-    unlabelled : int or None, default=255
-        Mask value of pixels without annotation. Masks with only the values 0 and 255 are
-        binary, and 255 is the foreground.
-    random_state : int, default=0
-        Seed of initial weights, validation split, crops and dropout.
+    eval_every, patience, retrain, augment, device, checkpoint : see `FCN`
+        Course of the training.
+    unlabelled, random_state : see `FCN`
+        Mask value of pixels without annotation, and seed.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Mask values of the classes, in the order of class ids.
-    label_map_ : LabelMap
-        Names and mask values of the classes, and the value of unlabelled pixels.
-    n_image_channels_ : int
-        Number of channels of the training images.
     network_ : torch.nn.Module
-        The network with the weights of the best validation, or those of `retrain`.
-    learning_rate_ : float
-        The learning rate taken.
-    n_parameters_ : int
-        Number of trained weights.
-    n_steps_, best_step_ : int
-        Number of training steps with that rate and held-out pixels, in all and up to the best validation.
-    best_validation_iou_ : float
-        Mean IoU (eq. 8.1) of the best validation.
-    stopped_early_ : bool
-        True if training ended because validation no longer improved, False if `max_steps` ended it.
-    history_ : list of dict
-        ``step``, ``loss`` (mean since the validation before) and ``validation_iou`` of each validation.
-    device_ : str
-        Device of the network.
+        The network with the weights of the best validation, or those of `retrain`. Further attributes are those of `FCN`.
 
     References
     ----------

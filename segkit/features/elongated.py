@@ -10,13 +10,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import fft
 
-from segkit._common import FloatArray, is_whole
+from segkit._common import FloatArray
 from segkit._threads import in_threads
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 
 _MEASURES = ("bright line", "dark line", "edge", "line spread")
-_MOST_ANGLES = 360
+# Ratio of length to width of the filters, and their directions over half a turn: an even number, so that the maps turn with
+# the image under quarter turns and reflections.
+ELONGATION = 3.0
+N_ANGLES = 8
 # Standard deviations beyond which a Gaussian is negligible, in space, and to single precision in the Fourier domain.
 _REACH = 4
 _PASSED = 6.5
@@ -29,18 +32,13 @@ class ElongatedBank(FilterBank):
     ----------
     sigmas : sequence of float, default=(1.0, 2.0, 4.0)
         Standard deviations across the filters, in pixels, > 0.
-    elongation : float, default=3.0
-        Ratio of length to width of the filters, 1 or more.
-    n_angles : int, default=8
-        Number of directions, equispaced over half a turn, 2 or more. An even number makes the maps turn with
-        the image under quarter turns and reflections.
     channel_mode : {"mean", "each"}, default="mean"
         Filter the mean of the image channels, or each channel separately.
 
     Notes
     -----
-    Let :math:`G_\theta` be the Gaussian with standard deviation ``elongation`` times :math:`\sigma` along the direction
-    :math:`\theta` and :math:`\sigma` across it, and v the coordinate across. The responses of image I are
+    Let :math:`G_\theta` be the Gaussian with standard deviation :math:`3 \sigma` along the direction :math:`\theta`, one of
+    eight over half a turn, and :math:`\sigma` across it, and v the coordinate across. The responses of image I are
     :math:`L_\theta = \sigma^2 \partial_v^2 G_\theta \star I` and
     :math:`E_\theta = \sigma \partial_v G_\theta \star I`. Each :math:`\sigma` gives four channels:
 
@@ -78,13 +76,9 @@ class ElongatedBank(FilterBank):
         self,
         *,
         sigmas: Sequence[float] = (1.0, 2.0, 4.0),
-        elongation: float = 3.0,
-        n_angles: int = 8,
         channel_mode: Literal["mean", "each"] = "mean",
     ) -> None:
         self.sigmas = sigmas
-        self.elongation = elongation
-        self.n_angles = n_angles
         self.channel_mode = channel_mode
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
@@ -103,7 +97,7 @@ class ElongatedBank(FilterBank):
     def halo(self) -> int:
         """Four standard deviations along the longest filter."""
         self._check()
-        return math.ceil(_REACH * self.elongation * max(self.sigmas))
+        return math.ceil(_REACH * ELONGATION * max(self.sigmas))
 
     @property
     def is_local(self) -> bool:
@@ -138,9 +132,9 @@ class ElongatedBank(FilterBank):
         # Running extremes and sums over directions: the maps of all directions would need too much memory.
         edge, total, squares = np.zeros((3, *spectrum.shape), dtype=np.float32)
         lowest, highest = np.full((2, *spectrum.shape), [[[np.inf]], [[-np.inf]]], dtype=np.float32)
-        for angle in np.pi * np.arange(self.n_angles) / self.n_angles:
-            band = _Band(spectrum, angle, sigma, self.elongation)
-            along = np.float32(self.elongation) * band.along
+        for angle in np.pi * np.arange(N_ANGLES) / N_ANGLES:
+            band = _Band(spectrum, angle, sigma)
+            along = np.float32(ELONGATION) * band.along
             along *= along
             along += np.square(band.across)
             along *= np.float32(-0.5 * sigma**2)
@@ -157,9 +151,9 @@ class ElongatedBank(FilterBank):
                 total += line
                 line *= line
                 squares += line
-        total /= self.n_angles
+        total /= N_ANGLES
         total *= total
-        squares /= self.n_angles
+        squares /= N_ANGLES
         squares -= total
         spread = np.sqrt(np.maximum(squares, 0, out=squares), out=squares)
         found = {"bright line": np.negative(lowest, out=lowest), "dark line": highest, "edge": edge}
@@ -172,10 +166,6 @@ class ElongatedBank(FilterBank):
             or not all(0 < sigma < math.inf for sigma in self.sigmas)
         ):
             raise ConfigError(f"sigmas={self.sigmas!r}: give standard deviations above 0, in pixels")
-        if not 1 <= self.elongation < math.inf:
-            raise ConfigError(f"elongation={self.elongation!r}: give a number of 1 or more")
-        if not is_whole(self.n_angles, least=2) or self.n_angles > _MOST_ANGLES:
-            raise ConfigError(f"n_angles={self.n_angles!r}: give a number of directions, 2 to {_MOST_ANGLES}")
         if self.channel_mode not in ("mean", "each"):
             raise ConfigError(f"channel_mode={self.channel_mode!r}: choose mean or each")
 
@@ -202,12 +192,12 @@ class _Spectrum:
 class _Band:
     """The frequencies that a filter of some direction passes."""
 
-    def __init__(self, spectrum: _Spectrum, angle: float, sigma: float, elongation: float) -> None:
+    def __init__(self, spectrum: _Spectrum, angle: float, sigma: float) -> None:
         self._spectrum = spectrum
         cosine, sine = math.cos(angle), math.sin(angle)
         # the box around the ellipse beyond which the filter passes next to nothing
         reach = [
-            _PASSED / sigma * math.hypot(across, along / elongation)
+            _PASSED / sigma * math.hypot(across, along / ELONGATION)
             for across, along in ((sine, cosine), (cosine, sine))
         ]
         n_rows, n_cols = (

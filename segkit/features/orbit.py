@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,11 +21,13 @@ from sklearn.utils import check_random_state
 from segkit._common import FloatArray, Progress, is_whole, pass_on
 from segkit.errors import ConfigError, InputError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
-from segkit.features.patches import Disc, PatchPairs, moved_templates
 from segkit.invariance.embeddings import Embedding, FourierEmbedding, StepEmbedding
 from segkit.invariance.groups import Group, Similarity, similarities
 from segkit.invariance.spatial import Rotation
 from segkit.kernels.base import Gaussian
+
+if TYPE_CHECKING:
+    import torch
 
 # Larger windows and more templates than these are a mistake.
 LARGEST_PATCH, MOST_TEMPLATES = 301, 10_000
@@ -33,8 +36,102 @@ TEMPLATES = ("gaussian", "patches")
 DRAWS_PER_TEMPLATE = 20
 # Numbers held for one block of pixels, 32 MB.
 BLOCK_SIZE = 2**23
+# Standard deviation in pixels of the smoothing of the image, and of reading between its pixels.
+SMOOTHING = 0.7
+# Contrast, in units of intensity, below which patches count as flat.
+FLOOR = 0.02
 # Gaussian filters are cut off at this many standard deviations.
 TRUNCATE = 4.0
+
+
+class Patches(NamedTuple):
+    """Normalised patches (n, C * n_pixels), with their former means (n, C) and deviations (n, 1)."""
+
+    values: FloatArray
+    means: FloatArray
+    deviation: FloatArray
+
+
+@dataclass(frozen=True)
+class Disc:
+    """The pixels nearer than `radius` to a pixel. `scale` is its enlargement over the templates' disc."""
+
+    radius: float
+    scale: float = 1.0
+
+    @classmethod
+    def of(cls, size: int, scale: float = 1.0) -> Self:
+        """Make the disc of a patch of so many pixels, enlarged."""
+        return cls((size + 1) / 2).scaled(scale)
+
+    def scaled(self, scale: float) -> Self:
+        """Enlarge the disc."""
+        return replace(self, radius=self.radius * scale, scale=self.scale * scale)
+
+    @property
+    def reach(self) -> int:
+        """Pixels from the centre to the farthest pixel along an axis."""
+        return math.ceil(self.radius) - 1
+
+    @property
+    def offsets(self) -> NDArray[np.intp]:
+        """Rows and columns of the pixels, relative to the centre; (n_pixels, 2)."""
+        square = np.indices((2 * self.reach + 1, 2 * self.reach + 1)).reshape(2, -1).T - self.reach
+        inside: NDArray[np.intp] = square[np.hypot(*square.T) < self.radius]
+        return inside
+
+    @property
+    def amplitude(self) -> FloatArray:
+        """Weight of each pixel in a patch, falling to 0 at the radius, of norm 1; (n_pixels,)."""
+        weight = 1 - np.square(self.offsets / self.radius).sum(axis=1)
+        amplitude: FloatArray = (weight / np.linalg.norm(weight)).astype(np.float32)
+        return amplitude
+
+    def read(self, planes: FloatArray, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> Patches:
+        """Read normalised patches around n pixels of an image (C, H, W) that has room for them."""
+        width = planes.shape[2]
+        pixels = (rows * width + cols)[:, None] + self.offsets @ [width, 1]
+        values = np.stack([plane.ravel().take(pixels) for plane in planes], axis=1)
+        window = np.square(self.amplitude)
+        means = values @ window
+        values -= means[:, :, None]
+        variance = (np.square(values) @ window).sum(axis=1)
+        values *= self.amplitude
+        values /= np.sqrt(variance + FLOOR**2)[:, None, None]
+        return Patches(values.reshape(len(values), -1), means, np.sqrt(variance)[:, None])
+
+    def readers(self, scaled: Disc, moves: Sequence[Similarity]) -> FloatArray:
+        """Build the matrices (n_moves, n_pixels, n_scaled_pixels) that read an enlarged patch where each move places it."""
+        turns = np.array([move.turn for move in moves])
+        amplitudes = np.array([[[1 / move.amplitude]] for move in moves]).round(14)
+        points = scaled.scale * self.offsets @ turns.transpose(0, 2, 1)
+        squared = np.square(points[:, :, None] - scaled.offsets).sum(axis=-1)
+        width = scaled.scale * SMOOTHING
+        gaussians = amplitudes * np.exp(-squared / (2 * width**2)) / (2 * np.pi * width**2)
+        readers: FloatArray = gaussians.astype(np.float32)
+        return readers
+
+
+def moved_templates(templates: FloatArray, readers: FloatArray, factor: float) -> FloatArray:
+    """Move templates (T, C, n_pixels), times a factor, by the transposes of readers; (C * n_scaled_pixels, T, n_moves)."""
+    moved = np.tensordot(templates, readers, axes=(2, 1))
+    n_templates, n_planes, n_moves, n_pixels = moved.shape
+    moved = moved.transpose(1, 3, 0, 2).reshape(n_planes * n_pixels, n_templates, n_moves)
+    return np.asarray(factor * moved)
+
+
+class PatchPairs(NamedTuple):
+    """Pairs of patches (n, C * n_scaled_pixels) and moved templates, for embeddings of `segkit.invariance`."""
+
+    patches: FloatArray
+    moved: FloatArray
+
+    def products(self) -> torch.Tensor:
+        """Compute inner products of patches and moved templates; (n, T, n_moves)."""
+        import torch
+
+        flat = torch.from_numpy(self.patches) @ torch.from_numpy(self.moved.reshape(len(self.moved), -1))
+        return flat.reshape(-1, *self.moved.shape[1:])
 
 
 class OrbitBank(FilterBank):
@@ -54,11 +151,6 @@ class OrbitBank(FilterBank):
     embedding : Embedding, default=None
         Function of templates and patches to average: `FourierEmbedding` of a Gaussian kernel, or `StepEmbedding`. None
         is ``FourierEmbedding(Gaussian(1.0))``.
-    smoothing : float, default=0.7
-        Standard deviation of the smoothing of the image, and of reading between its pixels, >= 0.5 pixels.
-    floor : float, default=0.02
-        Contrast, in units of intensity, below which patches count as flat. It is added in quadrature
-        to their standard deviation before the division, so that noise is not amplified.
     stride : int, default=1
         Pixels between the patches; features in between are interpolated.
     random_state : int, default=0
@@ -71,10 +163,10 @@ class OrbitBank(FilterBank):
 
     Notes
     -----
-    The patch x holds all image channels: ``x = a (image - mean) / sqrt(variance + floor^2)``, with mean and variance
-    under the window a^2, which sums to 1. Its norm is at most 1. The group acts on the templates, as in the CDF
-    features of Mroueh et al.: a template enlarged by 1.1 meets a patch enlarged by 1.1. For templates w_j the
-    features are
+    The patch x holds all image channels: ``x = a (image - mean) / sqrt(variance + 0.02^2)``, with mean and variance under
+    the window a^2, which sums to 1. Its norm is at most 1, and noise far below the contrast 0.02 is not amplified. The
+    group acts on the templates, as in the CDF features of Mroueh et al.: a template enlarged by 1.1 meets a patch enlarged
+    by 1.1. For templates w_j the features are
 
     - `FourierEmbedding`: mean over g of ``cos(sqrt(2 gamma) <g w_j, x>)`` and of the sine,
     - `StepEmbedding`: mean over g of ``[<g w_j, x> <= t]`` for each threshold t. Projections have a mean square of
@@ -116,8 +208,6 @@ class OrbitBank(FilterBank):
         group: Group | None = None,
         templates: str = "gaussian",
         embedding: Embedding | None = None,
-        smoothing: float = 0.7,
-        floor: float = 0.02,
         stride: int = 1,
         random_state: int = 0,
     ) -> None:
@@ -126,8 +216,6 @@ class OrbitBank(FilterBank):
         self.group = group
         self.templates = templates
         self.embedding = embedding
-        self.smoothing = smoothing
-        self.floor = floor
         self.stride = stride
         self.random_state = random_state
 
@@ -149,7 +237,7 @@ class OrbitBank(FilterBank):
     @property
     def halo(self) -> int:
         """Reach of the largest enlarged patch, of the smoothing, and of interpolation between patches."""
-        return self._margin + math.ceil(TRUNCATE * self.smoothing) + (self.stride > 1) * self.stride
+        return self._margin + math.ceil(TRUNCATE * SMOOTHING) + (self.stride > 1) * self.stride
 
     @property
     def alignment(self) -> int:
@@ -245,12 +333,6 @@ class OrbitBank(FilterBank):
             raise ConfigError(
                 f"random_state {self.random_state}: give a whole number, 0 or more, to have the same templates each time"
             )
-        if not 0 < self.floor < math.inf:
-            raise ConfigError(f"floor {self.floor}: give a positive number")
-        if not 0.5 <= self.smoothing < math.inf:
-            raise ConfigError(
-                f"smoothing {self.smoothing}: give 0.5 pixels or more, to read turned patches between pixels"
-            )
         if self.templates not in TEMPLATES:
             raise ConfigError(f"templates {self.templates!r}: choose one of {', '.join(TEMPLATES)}")
         self._check_group_and_embedding()
@@ -303,7 +385,7 @@ class OrbitBank(FilterBank):
 
     def _planes(self, image: FloatArray) -> FloatArray:
         """Smooth the image, mirrored at its edges as far as patches reach; (C, H, W)."""
-        smooth = ndimage.gaussian_filter(image, (self.smoothing, self.smoothing, 0), truncate=TRUNCATE)
+        smooth = ndimage.gaussian_filter(image, (SMOOTHING, SMOOTHING, 0), truncate=TRUNCATE)
         pad = (self._margin, self._margin)
         return np.ascontiguousarray(np.pad(smooth, (pad, pad, (0, 0)), mode="symmetric").transpose(2, 0, 1))
 
@@ -335,7 +417,7 @@ class OrbitBank(FilterBank):
         for planes in images:
             height, width = (length - 2 * self._margin for length in planes.shape[1:])
             rows, cols = rng.randint(height, size=n_each), rng.randint(width, size=n_each)
-            patches.append(disc.read(planes, rows + self._margin, cols + self._margin, self.floor).values)
+            patches.append(disc.read(planes, rows + self._margin, cols + self._margin).values)
         pool = np.concatenate(patches)
         contrast = np.square(pool, dtype=np.float64).sum(axis=1)
         if np.count_nonzero(contrast) < self.n_templates:
@@ -385,7 +467,7 @@ class OrbitBank(FilterBank):
         disc = Disc.of(size)
         discs = [disc.scaled(scale) for scale in self._moves()]
         orbits = [
-            moved_templates(templates[used], disc.readers(scaled, moves, self.smoothing), embedding.factor)
+            moved_templates(templates[used], disc.readers(scaled, moves), embedding.factor)
             for scaled, moves in zip(discs, self._moves().values(), strict=True)
         ]
         n_moves = np.array([moved.shape[2] for moved in orbits], dtype=np.float32)
@@ -396,7 +478,7 @@ class OrbitBank(FilterBank):
             block = slice(start, start + n_block)
             parts = []
             for scaled, moved in zip(discs, orbits, strict=True):
-                patches = scaled.read(planes, rows[block], cols[block], self.floor)
+                patches = scaled.read(planes, rows[block], cols[block])
                 features: list[NDArray[Any]] = [patches.means, patches.deviation]
                 if used.size:
                     embedded = embedding.average(PatchPairs(patches.values, moved))

@@ -30,9 +30,8 @@ from segkit.features.backbone import (
 )
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 from segkit.features.colours import check_channels, check_mode, count_views, three_channels
-from segkit.features.hub import load_pretrained, origin_of
 from segkit.features.tiles import Tile, whole
-from segkit.features.weights import read_weights
+from segkit.features.weights import load_pretrained, origin_of, read_weights
 from segkit.features.windows import Blend, Cells, Side, read_window
 
 IntArray = NDArray[np.intp]

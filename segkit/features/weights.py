@@ -1,25 +1,30 @@
-"""Weights of networks: from torchvision's server, an address, or a file.
+"""Weights of networks: from torchvision's server, the hub of Hugging Face, an address, or a file.
 
-Every source yields a state dictionary with torchvision's parameter names. No file can execute code
-when it is read, and a download must match the hash in its name.
+Every source yields a state dictionary with the parameter names of torchvision or timm. No file can execute code
+when it is read, and a download must match the hash in its name, or the one that the hub names.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
 from zipfile import BadZipFile
 
 import numpy as np
 
 from segkit.errors import ConfigError, WeightsError
+from segkit.features.backbone import configuration
 
 if TYPE_CHECKING:
     import torch
 
+# Names of weights in a repository of the hub, and of a file in its cache.
+_FILES = ("model.safetensors", "pytorch_model.bin")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _WITHOUT_WEIGHTS = (
     "scattering, the default, needs no weights, and an FCN learns from scratch with weights=null"
 )
@@ -130,3 +135,93 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
     raise ConfigError(
         f"weights {path}: unknown format {path.suffix!r}; needed .npz, .safetensors, .pth or .pt"
     )
+
+
+def load_pretrained(model: str) -> dict[str, torch.Tensor]:
+    """Load the pre-trained weights of a model of timm."""
+    found = configuration(model)
+    if found.hf_hub_id:
+        return read_weights(_hub_file(model, found))
+    if found.url:
+        return download_weights(found.url)
+    raise WeightsError(
+        f"weights of {model}: timm knows none: give a file (bank.weights=FILE), or a tag of "
+        f"timm.list_pretrained('{model.partition('.')[0]}*')"
+    )
+
+
+def origin_of(model: str) -> dict[str, str | None]:
+    """Report where the pre-trained weights of a model come from, and their licence."""
+    found = configuration(model)
+    source = f"https://huggingface.co/{found.hf_hub_id}" if found.hf_hub_id else found.url
+    name = ".".join(filter(None, [found.architecture, found.tag]))
+    return {"model": name, "source": source, "licence": found.license}
+
+
+def _hub_file(model: str, found: Any) -> Path:
+    """Find the weights in the cache of the hub, or download them there."""
+    from huggingface_hub import errors, hf_hub_download
+
+    repository, _, revision = found.hf_hub_id.partition("@")
+    names = [found.hf_hub_filename] if found.hf_hub_filename else list(_FILES)
+    page = f"https://huggingface.co/{repository}"
+    try:
+        return _checked(_first(hf_hub_download, repository, names, revision or None))
+    except errors.GatedRepoError as error:
+        raise WeightsError(
+            f"weights of {model} are gated: accept their licence at {page}, run hf auth login, and try again, or give a "
+            "file (bank.weights=FILE)"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise WeightsError(
+            f"weights of {model} are not at {page}, or not for you: run hf auth login if they are gated, or give a file "
+            "(bank.weights=FILE)"
+        ) from error
+    except errors.EntryNotFoundError as error:
+        if not isinstance(error, errors.LocalEntryNotFoundError):
+            raise WeightsError(
+                f"weights of {model}: {page} holds no {' or '.join(names)}: give a file (bank.weights=FILE)"
+            ) from error
+        raise _unreachable(model, page, names[0], error) from error
+    except (errors.HfHubHTTPError, OSError) as error:
+        raise _unreachable(model, page, names[0], error) from error
+
+
+def _first(download: Any, repository: str, names: list[str], revision: str | None) -> Path:
+    """Return the first of some files that the cache or the hub has; the cache is asked first."""
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    for name in names:
+        try:
+            return Path(download(repository, name, revision=revision, local_files_only=True))
+        except LocalEntryNotFoundError:
+            continue
+    for name in names[:-1]:
+        try:
+            return Path(download(repository, name, revision=revision))
+        except LocalEntryNotFoundError:
+            raise
+        except EntryNotFoundError:
+            continue
+    return Path(download(repository, names[-1], revision=revision))
+
+
+def _unreachable(model: str, page: str, name: str, error: Exception) -> WeightsError:
+    cause = (str(error).splitlines() or [type(error).__name__])[0]
+    return WeightsError(
+        f"weights of {model} are not in the cache of the hub and cannot be downloaded ({cause}): download {name} from "
+        f"{page} on another machine and give the file (bank.weights=FILE)"
+    )
+
+
+def _checked(path: Path) -> Path:
+    """Compare a file of the cache with its sha256, which is its name behind the link."""
+    stored = path.resolve()
+    if _SHA256.fullmatch(stored.name):
+        with stored.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != stored.name:
+            raise WeightsError(
+                f"weights {path} are damaged (their sha256 differs): delete {stored} and try again"
+            )
+    return path

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 
-from segkit.baselines.forest import PixelForest
-from segkit.baselines.nearest import NearestBank
+from segkit.baselines.forest import NearestBank, PixelForest
 from segkit.cli.phantom import make_demo_set
 from segkit.errors import ConfigError, InputError
 from segkit.features import ConvNetBank, MultiscaleBank, ScatteringBank

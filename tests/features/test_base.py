@@ -146,7 +146,7 @@ def test_strides_wanted_channels_and_sampled_pixels_are_those_of_all_maps(
     [
         (
             "elongated",
-            ElongatedBank(sigmas=[0.5, 3], elongation=2, n_angles=6, channel_mode="each"),
+            ElongatedBank(sigmas=[0.5, 3], channel_mode="each"),
         ),
         ("multiscale", MultiscaleBank(sigma_min=0.5, sigma_max=8)),
         ("position", PositionBank()),

@@ -792,7 +792,6 @@ def test_arrays_that_no_training_gives_are_refused(refusal, stored, change, mess
         {"kind": "orbit", "n_angles": 10**9},
         {"kind": "orbit", "n_templates": 10**9},
         {"kind": "orbit", "patch_sizes": [10**9 + 1]},
-        {"kind": "elongated", "n_angles": 10**9},
         {"kind": "elongated", "sigmas": [1e9]},
         {"kind": "multiscale", "sigma_max": 1e300},
         {"kind": "multiscale", "orbit": 10**9},
