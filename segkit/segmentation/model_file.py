@@ -217,21 +217,16 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter.summary_ = TrainingSummary.from_dict(header["summary"])
     segmenter.lambda_, segmenter.held_out_ = segmenter.summary_.penalty, segmenter.summary_.held_out
     segmenter.settings_ = header["settings"]
-    segmenter.reading_ = _restore_reading(header["reading"], segmenter.n_image_channels_, path)
+    segmenter.reading_ = Reading.from_dict(header["reading"])
+    if segmenter.n_image_channels_ % segmenter.reading_.n_planes:
+        raise ModelFileError(
+            f"{path}: {segmenter.n_image_channels_} channels of {segmenter.reading_.n_planes} planes; copy it anew or train "
+            "again"
+        )
     if faults := _misfits(segmenter, used, arrays):
         raise ModelFileError(
             f"{path}: these do not fit the rest: {', '.join(faults)}; copy it anew or train again"
         )
-
-
-def _restore_reading(reading: dict[str, Any], n_image_channels: int, path: str) -> Reading:
-    """Restore how images are read."""
-    restored = Reading.from_dict(reading)
-    if n_image_channels % restored.n_planes:
-        raise ModelFileError(
-            f"{path}: {n_image_channels} channels of {restored.n_planes} planes; copy it anew or train again"
-        )
-    return restored
 
 
 def _restore_bank(bank: FilterBank, arrays: Arrays, path: str) -> FilterBank:

@@ -15,7 +15,6 @@ from segkit.images import Reading, write_image
 from segkit.segmentation.estimate import (
     Estimate,
     _bytes_kept,
-    _bytes_of_tiles,
     _pace,
     bytes_of_kept,
     bytes_of_results,
@@ -196,11 +195,6 @@ def stub_bank(**parts):
 def test_maps_take_what_their_grids_have_and_a_little_more(channels, of_pixel):
     found = bytes_of_kept(stub_bank(), np.array(channels, dtype=np.intp), (160, 320, 3))
     assert found == int(4 * 160 * 320 * of_pixel * 1.05)
-
-
-def test_the_largest_tile_counts():
-    bank = stub_bank()
-    assert _bytes_of_tiles(bank, (40, 50, 3), bank.tiles(None)) == int(90 * 31.5)
 
 
 @pytest.mark.parametrize("has_rim", [True, False])

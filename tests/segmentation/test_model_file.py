@@ -15,7 +15,6 @@ from segkit.segmentation.model_file import (
     _check_types,
     _check_weights,
     _positions,
-    _restore_reading,
     digest_arrays,
     find_faults,
     parse_model,
@@ -262,14 +261,6 @@ def test_weights_are_those_of_the_training(learns, told):
         with pytest.raises(ModelFileError) as caught:
             _check_weights(segmenter, found, {"weights_sha256": digest, "bank": bank}, "m")
         assert str(caught.value) == told
-
-
-def test_planes_of_a_reading_share_the_channels():
-    entries = {"axes": None, "range": None, "context": 1, "unnamed": None, "is_learnt": False, "channels": []}
-    assert _restore_reading(entries, 6, "m").n_planes == 3
-    with pytest.raises(ModelFileError) as caught:
-        _restore_reading(entries, 7, "m")
-    assert str(caught.value) == "m: 7 channels of 3 planes; copy it anew or train again"
 
 
 def test_headers_are_upgraded_version_by_version(monkeypatch):

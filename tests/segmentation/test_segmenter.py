@@ -873,18 +873,6 @@ def test_what_is_no_image_is_refused_in_words(cell_segmenter, given, words):
             use(given)
 
 
-def test_what_is_no_mask_is_refused_in_words(cell_segmenter):
-    image = np.random.default_rng(0).uniform(size=(8, 8))
-    with pytest.raises(InputError, match="masks given as NoneType: give an array"):
-        clone(cell_segmenter).fit([image], None)
-    with pytest.raises(InputError, match="masks given as int: give an array"):
-        cell_segmenter.score([image], 3)
-    with pytest.raises(InputError, match="mask 0: rows of different lengths"):
-        clone(cell_segmenter).fit([image], [[[0, 1], [1]]])
-    with pytest.raises(InputError, match="instances given as int: give an array"):
-        clone(cell_segmenter).fit([image], [image > 0.5], instances=3)
-
-
 def spread(function, items):
     """Give the results of the items in another order, as workers do."""
     for item in [*items][::-1]:

@@ -243,11 +243,6 @@ def test_the_recipe_of_the_paper_is_explained():
     )
 
 
-def test_kernels_without_gamma_need_not_be_linear():
-    kernels = explain_training(summary(kernels=[kernel("laplacian gamma=1", 1.0)]), LABELS)[1]
-    assert "linear" not in kernels
-
-
 def test_blocks_of_a_single_image_are_no_images():
     text = " ".join(explain_training(summary(n_images=1, held_out=None), LABELS)[:2])
     assert "from block to block" in text

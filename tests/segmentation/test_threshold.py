@@ -57,16 +57,6 @@ def test_best_threshold_is_the_middle_of_those_as_good():
     assert chosen == pytest.approx(0.2, abs=0.02)
 
 
-def test_threshold_of_the_right_share():
-    decision = np.array([0.3, -1.0, 2.0, 0.1, -0.5])
-    label = np.array([1, 0, 1, 0, 0])
-    image = np.zeros(5, dtype=int)
-    threshold = quantile_threshold(decision, label, np.ones(5), image)
-    assert 0.1 < threshold < 0.3
-    # one of the second class that stands for two: two pixels must lie above
-    assert -0.5 < quantile_threshold(decision, label, np.array([1.0, 1.0, 2.0, 1.0, 1.0]), image) <= 0.3
-
-
 def naive_otsu(decision):
     """Of all cuts between values that with the greatest variance between its sides."""
     values = np.unique(decision)

@@ -9,14 +9,11 @@ from segkit.segmentation.unlike import (
     N_FREQUENCIES,
     SHARE_OF_NOISE,
     KnownImages,
-    _apart,
     _distinct,
     _least_distances,
     _outside,
-    _scaled,
     _texture,
     _told_apart,
-    _width,
 )
 
 
@@ -217,29 +214,9 @@ def test_arrays_restore_it(known):
         assert known.to_arrays()[name].shape == shape
 
 
-def test_widths_are_those_of_one_more_value():
-    """Student's t interval of a prediction, on one side, and no less than a tenth."""
-    values = np.array([[0.0, 1.0], [0.5, 1.0], [2.0, 1.0], [1.0, 1.0]])
-    expected = stats.t.ppf(0.95, 3) * values[:, 0].std(ddof=1) * np.sqrt(5 / 4)
-    np.testing.assert_allclose(_width(values, 0.05), [expected, np.log(1.1)])
-
-
-def test_the_nearest_other_row_counts():
-    rows = np.array([[0.0, 0], [3, 4], [3, 5], [9, 13]])
-    np.testing.assert_allclose(_apart(rows), [5, 1, 1, 10])
-    assert (_apart(np.zeros((2, 3))) == np.finfo(np.float32).eps).all()
-
-
 def test_the_first_of_several_copies_is_chosen():
     rows = np.array([[0.0], [1.0], [1.1], [5.0], [0.5], [6.5], [2.2]])
     assert _distinct(rows) == [0, 2, 3, 5, 6]
-
-
-def test_both_parts_of_textures_count_alike():
-    textures = np.array([[1.0, 2, 3], [4, 5, 6]])
-    root = np.sqrt(2)
-    expected = textures / np.array([0.5 * root, 0.5 * root, 4 * root])
-    np.testing.assert_allclose(_scaled(textures, np.array([0.5, 4.0]), 2), expected)
 
 
 def test_noise_of_equal_pixels_is_that_of_rounding():
