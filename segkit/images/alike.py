@@ -130,23 +130,19 @@ def check_scales(scales: Mapping[str, Scale], faults: list[str], messages: list[
         messages.append(
             f"images of several types: {told}; each is read by the range of its own type: right if the pictures look alike"
         )
-    messages += _of_other_scale({name: scale.peak for name, scale in scales.items()})
-
-
-def _of_other_scale(peaks: Mapping[str, float]) -> list[str]:
-    """Name the fewer images, if the brightest pixels of dark and bright ones are far apart."""
+    # the fewer images are named, if the brightest pixels of dark and bright ones are far apart
+    peaks = {name: scale.peak for name, scale in scales.items()}
     if not peaks:
-        return []
+        return
     low, high = min(peaks.values()), max(peaks.values())
     dark, bright = of_other_scale(peaks, high, high), of_other_scale(peaks, low, low)
     odd, word, other = (dark, "darker", high) if len(dark) <= len(bright) else (bright, "brighter", low)
-    if not odd:
-        return []
-    return [
-        f"{count(len(odd), 'image')} ({first_few(odd)}) much {word} than others: the brightest pixel is at "
-        f"{peaks[odd[0]]:.1%} of full scale, of others at {other:.1%}: right if the pictures look so, else save all with "
-        f"one scale"
-    ]
+    if odd:
+        messages.append(
+            f"{count(len(odd), 'image')} ({first_few(odd)}) much {word} than others: the brightest pixel is at "
+            f"{peaks[odd[0]]:.1%} of full scale, of others at {other:.1%}: right if the pictures look so, else save all "
+            f"with one scale"
+        )
 
 
 def digest_image(image: NDArray[Any]) -> str:

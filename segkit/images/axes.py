@@ -91,9 +91,10 @@ def name_axes(
         return _as_planes(letters)
     sizes = " x ".join(map(str, shape))
     if given is not None:
+        example = "PTZCYX"[-len(shape) :] if len(shape) != 3 else "ZYX or CYX"
         raise InputError(
             f"{path}: {len(shape)} axes ({sizes}) without names, data.axes={given} names {len(given)}: give a letter for "
-            f"each axis, such as {_example(len(shape))}"
+            f"each axis, such as {example}"
         )
     if unnamed is not None and _fits(unnamed, letters):
         return unnamed
@@ -152,7 +153,3 @@ def _as_channels(letters: str) -> str:
     """Name the last unknown axis C, and the others planes."""
     place = letters.rfind(UNKNOWN)
     return _as_planes(letters[:place] + "C" + letters[place + 1 :])
-
-
-def _example(n_axes: int) -> str:
-    return "PTZCYX"[-n_axes:] if n_axes != 3 else "ZYX or CYX"

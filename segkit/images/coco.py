@@ -23,7 +23,10 @@ class Coco:
     def __init__(self, content: Mapping[str, Any], *, name: str = "COCO file") -> None:
         self._name = name
         try:
-            self._images = {_stem(entry["file_name"]): entry for entry in content["images"]}
+            self._images = {
+                stem_of(PurePosixPath(entry["file_name"].replace("\\", "/"))): entry
+                for entry in content["images"]
+            }
             self._classes = {entry["id"]: str(entry["name"]) for entry in content.get("categories") or []}
             self._annotations: defaultdict[Any, list[Mapping[str, Any]]] = defaultdict(list)
             for entry in content["annotations"]:
@@ -115,7 +118,3 @@ def _decompress(text: str) -> list[int]:
         runs.append(value + (runs[-2] if len(runs) > 2 else 0))
         value = shift = 0
     return runs
-
-
-def _stem(file_name: str) -> str:
-    return stem_of(PurePosixPath(file_name.replace("\\", "/")))

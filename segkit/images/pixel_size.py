@@ -221,7 +221,9 @@ def png_options(pixel_size: PixelSize | None) -> dict[str, Any]:
 def size_in_tiff(file: tifffile.TiffFile) -> PixelSize | None:
     """Read the size of a pixel from a TIFF file that is open; None if it does not tell."""
     if file.is_ome:
-        return _of_ome(file.ome_metadata)
+        pixels = pixels_in_ome(file.ome_metadata)
+        height, width = (_length_in_ome(pixels, axis) for axis in "YX")
+        return None if height is None or width is None else checked_size(height, width)
     tags = file.pages.first.tags
     x, y = (_ratio(tags.valueof(name)) for name in ("XResolution", "YResolution"))
     metadata = (file.imagej_metadata or {}) if file.is_imagej else {}
@@ -233,12 +235,6 @@ def size_in_tiff(file: tifffile.TiffFile) -> PixelSize | None:
     # the unit is inches where a file does not say
     length = _TIFF_UNITS.get(tags.valueof("ResolutionUnit", tifffile.RESUNIT.INCH))
     return None if length is None else _of_print(x, y, length)
-
-
-def _of_ome(text: str | None) -> PixelSize | None:
-    pixels = pixels_in_ome(text)
-    y, x = (_length_in_ome(pixels, axis) for axis in "YX")
-    return None if y is None or x is None else checked_size(y, x)
 
 
 def _length_in_ome(pixels: ElementTree.Element | None, axis: str) -> float | None:

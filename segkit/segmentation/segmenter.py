@@ -79,18 +79,15 @@ class Segmenter(BaseSegmenter):
     ----------
     bank : FilterBank or list of FilterBank, default=None
         Features of each pixel. None stacks ``ScatteringBank(J=3, L=4, angles="averaged")``, `MultiscaleBank()`,
-        `ElongatedBank()` and `PositionBank()`, which need no weights. Of several banks the one with the highest mean IoU
-        on held-out training images is taken. With fewer than two images that can be held out, the first is taken:
-        blocks of one image do not tell which bank is good for others.
+        `ElongatedBank()` and `PositionBank()`, which need no weights. Of several the one with the highest mean IoU on
+        held-out images is taken, or the first where fewer than two images can be held out.
     selector : MMDSelector or ConditionalCovarianceSelector, default=None
         Selects channels; None is `MMDSelector()`. Its groups are the images (blocks, of a single image).
     kernels : KernelMixture, default=None
         Mixture of kernels. None is `LinearGaussianMixture()`: a linear kernel for each channel, and Gaussian kernels of
-        the channels with a value at each pixel, unless its ``gaussian_columns`` say otherwise. `LinearMixture` has
-        linear kernels only. `MixtureRFF` is the paper's: Gaussian kernels of all channels.
+        the channels with a value at each pixel. `MixtureRFF` is the paper's: Gaussian kernels of all channels.
     svm : LinearSVM, default=None
-        Linear classifier on the features of the kernels; None is `LinearSVM()`. Its ``C`` is set by `lambdas` unless
-        these are None.
+        Linear classifier on the features of the kernels; None is `LinearSVM()`. `lambdas` set its ``C``.
     lambdas : sequence of float or None, default=(3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
         Penalties (lambda of eq. 7.17, ``C = 1 / (n lambda)``). The one nearest to 0.001 / sqrt(n_images) is taken, unless
         its mean IoU on held-out images is significantly worse than the best (one-sided paired t-test, 95 %); then the
@@ -105,24 +102,18 @@ class Segmenter(BaseSegmenter):
         Number of pixels that kernels and classifier are trained on, drawn in the same way. Weights restore the frequency
         of each class among all labelled pixels.
     threshold : {"quantile+otsu", "quantile", "iou", "zero"}, default="quantile+otsu"
-        Rule for the decision above which a pixel is of the second of two classes. "quantile": at this threshold as many
-        pixels of a held-out image are called foreground as are annotated; mean over images (blocks, of a single
-        image). "quantile+otsu": the same, moved towards Otsu's threshold of the decisions of the image at hand, by
-        2 / (n + 2) of the way for n training images. Where many images have no foreground, "quantile" alone finds less
-        in them. Images of which less than half is labelled have no quantile: strokes do not tell how much is foreground.
-        Without any other image it is 0, the sign. "iou": highest mean IoU of held-out pixels, which is noisy with few
-        images. "zero": the sign (eq. 7.18).
+        Rule for the decision above which a pixel is of the second of two classes. "quantile": as many pixels of a
+        held-out image are called foreground as are annotated; mean over images, 0 if less than half of each is
+        labelled. "quantile+otsu": the same, moved 2 / (n + 2) of the way to Otsu's threshold of the image at hand, for
+        n training images; "quantile" alone finds less in images without foreground. "iou": highest mean IoU of
+        held-out pixels, noisy with few images. "zero": the sign (eq. 7.18).
     smallest_region : float, default=0.5
         Fraction in [0, 1] of the area of the smallest annotated region of a class, times 1 - 1 / n for n images. Smaller
-        predicted regions are given to the class around them: small objects are dropped, and holes are filled where
-        annotated objects have none as small. 0 keeps all regions, and so does a single image. Decisions and
-        probabilities are not changed.
+        predicted regions are given to the class around them; decisions and probabilities stay. 0 keeps all regions.
     probability : {"platt", "raw"}, default="platt"
-        "platt": Platt's scaling, fitted on decisions of pixels held out by image (by block, of a single image). "raw":
-        the logistic function of the decision (eq. 8.2).
+        "platt": Platt's scaling, fitted on held-out decisions. "raw": the logistic function of the decision (eq. 8.2).
     unlabelled : int or None, default=255
-        Mask value of pixels without annotation. Masks with the two values 0 and 255 are binary, and 255 is the
-        foreground.
+        Mask value of pixels without annotation. Of masks with the two values 0 and 255, 255 is the foreground.
     random_state : int, default=0
         Seed of every draw. It also seeds the selector and the kernels where they have no seed.
 
@@ -141,8 +132,7 @@ class Segmenter(BaseSegmenter):
     lambda_ : float or None
         The penalty chosen; None if `lambdas` is None.
     held_out_ : HeldOutScores or None
-        Scores of training images (or blocks of a single one), each held out of all that is learnt. None if no class can
-        be held out.
+        Scores of training images (or blocks of a single one), each held out in turn; None if no class can be held out.
     n_image_channels_ : int
         Channels of the training images.
     channels_ : tuple of Channel
@@ -162,7 +152,7 @@ class Segmenter(BaseSegmenter):
     reading_ : Reading
         How the files of the training images were read, which `note_files` notes; `predict_folder` reads alike.
     settings_ : dict or None
-        Settings of a training by ``segkit train``, which ``segkit train --from`` repeats; None after `fit`.
+        Settings of ``segkit train``, which ``segkit train --from`` repeats; None after `fit`.
     best_index_ : int
         Index of ``bank_`` among the given banks; a loaded model has no others, and no index.
     summary_ : TrainingSummary
@@ -299,13 +289,12 @@ class Segmenter(BaseSegmenter):
         masks : sequence of array-like of shape (H, W), int or bool
             Class of each pixel, or `unlabelled`.
         instances : sequence of array-like of shape (H, W), int, optional
-            Objects: 0 for the background, every other number one object. `predict_objects` learns from them how
-            to tell objects that touch apart; without them, from the sizes and shapes of the annotated regions.
+            Objects: 0 for the background, every other number one object. `predict_objects` learns from them to tell
+            touching objects apart; without them, from the sizes and shapes of the annotated regions.
         label_map : LabelMap, optional
             Meaning of the mask values, in place of `unlabelled` and the values that occur.
         workers : callable, optional
-            What spreads the banks, or the held-out images of a single one, over processes and machines, such as
-            `segkit.scale.Cluster.spread`; by default they are judged here.
+            Spreads banks, or held-out images of a single one, over machines, such as `segkit.scale.Cluster.spread`.
         progress : callable, optional
             ``progress(iterable, description)`` yields the items and shows the progress.
 
@@ -398,7 +387,6 @@ class Segmenter(BaseSegmenter):
         ndarray of shape (H, W), int32, or list of them
             0 for the background, objects 1 to n in reading order. With `return_masks`, triples of these, of the mask
             values and of the probabilities; with `return_checks`, the check comes last.
-
         """
         check_is_fitted(self, "classifier_")
         objects = self.objects_
@@ -467,11 +455,11 @@ class Segmenter(BaseSegmenter):
         path : str or Path
             File to write.
         embed_weights : bool, default=True
-            Whether to store the network weights that the model needs. Without them the file is smaller, and loading
-            looks for them where training found them. Weights learnt from the training images are always stored.
+            Store the network weights too. Without them loading looks for them where training found them. Weights learnt
+            from the training images are always stored.
         settings : dict, optional
-            Settings of the training, for ``segkit train --from``: its whole configuration under ``config``, and whether
-            what was not annotated was left out under ``only_annotated``. A loaded model keeps its own.
+            Settings for ``segkit train --from``: its whole configuration, ``config``, and whether only annotated images
+            were used, ``only_annotated``. A loaded model keeps its own.
         """
         check_is_fitted(self, "classifier_")
         if settings is not None:
