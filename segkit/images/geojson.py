@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -38,9 +38,6 @@ def write_geojson(
     path: str | Path,
     labels: ArrayLike,
     class_names: Mapping[int, str] | None = None,
-    *,
-    measurements: Mapping[int, Mapping[str, float]] | None = None,
-    object_type: Literal["detection", "annotation"] = "detection",
 ) -> None:
     """Write objects as GeoJSON that QuPath opens.
 
@@ -52,10 +49,6 @@ def write_geojson(
         0 for background, the id of an object elsewhere.
     class_names : mapping of int to str, optional
         The class of each object, by id.
-    measurements : mapping of int to mapping of str to float, optional
-        Numbers to show for each object, by id.
-    object_type : {"detection", "annotation"}, default="detection"
-        The kind of object in QuPath: many objects to count and measure, or a few to edit by hand.
 
     Raises
     ------
@@ -71,11 +64,9 @@ def write_geojson(
     """
     features = []
     for object_id, polygons in trace(check_label_image(labels, name=str(path))).items():
-        properties: dict[str, Any] = {"objectType": object_type, "name": str(object_id)}
+        properties: dict[str, Any] = {"objectType": "detection", "name": str(object_id)}
         if class_names is not None and object_id in class_names:
             properties["classification"] = {"name": class_names[object_id]}
-        if measurements is not None and object_id in measurements:
-            properties["measurements"] = {key: float(value) for key, value in measurements[object_id].items()}
         features.append({"type": "Feature", "geometry": _geometry(polygons), "properties": properties})
     text = json.dumps({"type": "FeatureCollection", "features": features}, separators=(",", ":")) + "\n"
     save_as(path, (".geojson", ".json"), lambda temporary: temporary.write_text(text, encoding="utf-8"))

@@ -105,7 +105,7 @@ def test_geojson_is_what_qupath_writes(tmp_path):
     labels[1:4, 1:4] = 5
     labels[2, 2] = 0
     labels[5, 5] = labels[4, 6] = 2
-    write_geojson(tmp_path / "a.geojson", labels, {5: "Tumor"}, measurements={5: {"Area": 8}})
+    write_geojson(tmp_path / "a.geojson", labels, {5: "Tumor"})
     content = json.loads((tmp_path / "a.geojson").read_text())
     two, five = content["features"]
     assert content["type"] == "FeatureCollection"
@@ -115,7 +115,6 @@ def test_geojson_is_what_qupath_writes(tmp_path):
         "objectType": "detection",
         "name": "5",
         "classification": {"name": "Tumor"},
-        "measurements": {"Area": 8.0},
     }
     outer, hole = five["geometry"]["coordinates"]
     assert {tuple(point) for point in outer} == {tuple(point) for point in SQUARE}

@@ -260,21 +260,6 @@ def test_outlines_beside_other_files(folders):
         )
 
 
-def test_images_without_outlines(folders):
-    images, masks = folders
-    for stem in "ab":
-        save(images / f"{stem}.png", noise(stem))
-    write_geojson(masks / "a.geojson", squares(3))
-    write_geojson(masks / "c.geojson", squares(3))
-    with pytest.raises(
-        InputError, match=r"1 image without mask of the same name \(b\).*1 mask without image .*\(c\)"
-    ):
-        load_pairs(images, masks)
-    (masks / "c.geojson").rename(masks / "a.json")
-    with pytest.raises(InputError, match=r"same stem as|without mask"):
-        load_pairs(images, masks)
-
-
 def coco(images, **options):
     square = [[0, 0, 4, 0, 4, 4, 0, 4]]
     return {

@@ -241,18 +241,6 @@ def test_every_fault_in_one_message(complete):
     )
 
 
-def test_ten_files_of_one_fault_are_named(folders):
-    images, masks = folders
-    for index in range(12):
-        save(images / f"{index:02d}.png", np.zeros_like(NOISE))
-        save(masks / f"{index:02d}.png", MASK)
-    message = complaint(load_pairs, images, masks)
-    assert message.startswith("12 faults: ")
-    assert message.count("blank image") == 1
-    assert message.count(".png") == 10
-    assert "09.png, and 2 more: every pixel is 0" in message
-
-
 @pytest.mark.parametrize("suffix", ["_mask", " Masks", "-label", ".cp_masks"])
 def test_masks_may_be_named_after_their_images(folders, suffix):
     images, masks = folders

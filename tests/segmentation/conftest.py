@@ -1,5 +1,7 @@
 """Made-up images with objects, a small model of them, and a folder."""
 
+import csv
+
 import numpy as np
 import pytest
 import tifffile
@@ -8,6 +10,16 @@ from segkit import ModuleBank, Segmenter
 from segkit.features import Module
 from segkit.images import UNLABELLED
 from segkit.segmentation.base import BaseSegmenter
+from segkit.segmentation.folders import segment_folder
+
+# All results of a folder.
+ALL = {"probability": True, "overlay": True, "objects": True}
+
+
+def read_table(path):
+    """Rows of a table, by the names of its columns."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 def make_cells(seed):
@@ -52,6 +64,16 @@ def make_cell_images():
         return folder
 
     return make
+
+
+@pytest.fixture(scope="session")
+def finished(cell_segmenter, make_cell_images, tmp_path_factory):
+    """Images, the output folder of a run over them, and the model; none may be changed."""
+    place = tmp_path_factory.mktemp("finished")
+    make_cell_images(place / "images")
+    cell_segmenter.save(place / "m.segkit")
+    segment_folder(cell_segmenter, place / "images", place / "out", **ALL)
+    return place
 
 
 @pytest.fixture

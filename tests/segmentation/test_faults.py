@@ -12,8 +12,8 @@ import pytest
 
 from segkit.errors import OutputError
 from segkit.segmentation.folders import segment_folder
+from tests.segmentation.conftest import ALL
 
-ALL = {"probability": True, "overlay": True, "objects": True}
 FAULTS = [errno.ENOSPC, errno.EIO, errno.EACCES]
 # A run over the three images syncs a file so many times, and some more.
 MOST_WRITES = 100
@@ -31,25 +31,15 @@ class Disk:
             raise OSError(self.code, os.strerror(self.code))
 
 
-@pytest.fixture(scope="module")
-def undisturbed(cell_segmenter, make_cell_images, tmp_path_factory):
-    """Images, a model, and the results of a run over them."""
-    place = tmp_path_factory.mktemp("undisturbed")
-    make_cell_images(place / "images")
-    cell_segmenter.save(place / "m.segkit")
-    segment_folder(cell_segmenter, place / "images", place / "out", **ALL)
-    return place
-
-
 def are_whole(found, expected):
     """Tell whether each result is that of an undisturbed run; a summary is of what was done by then."""
     return all(content == expected[name] for name, content in found.items() if name != "summary.csv")
 
 
 @pytest.fixture
-def run_on_bad_disk(undisturbed, cell_segmenter, contents, tmp_path, monkeypatch):
+def run_on_bad_disk(finished, cell_segmenter, contents, tmp_path, monkeypatch):
     """Segment the folder on a disk that fails after so many writes, and go on; tells whether the disk failed."""
-    expected, images = contents(undisturbed / "out"), undisturbed / "images"
+    expected, images = contents(finished / "out"), finished / "images"
 
     def run(good_writes):
         out = tmp_path / str(good_writes)
@@ -85,12 +75,12 @@ def test_a_fault_at_some_writes_leaves_each_result_absent_or_whole_and_resume_do
     assert all(map(run_on_bad_disk, (0, 13, 38)))
 
 
-def test_a_fault_of_the_disk_is_not_the_image_s(undisturbed, cell_segmenter, tmp_path, monkeypatch):
+def test_a_fault_of_the_disk_is_not_the_image_s(finished, cell_segmenter, tmp_path, monkeypatch):
     out = tmp_path / "out"
     monkeypatch.setattr("segkit._files.write._sync", Disk(25, errno.ENOSPC).sync)
     monkeypatch.setattr("segkit._files.write._sync_names", lambda _: None)
     with pytest.raises(OutputError) as error:
-        segment_folder(cell_segmenter, undisturbed / "images", out, **ALL)
+        segment_folder(cell_segmenter, finished / "images", out, **ALL)
     assert str(error.value) == (
         f"{out / 'none.png'}: the disk is full: free some space and run the same command again "
         "(1 of 3 images written; then --resume goes on)"
@@ -119,10 +109,10 @@ PROGRAM = """
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="kills by signal")
-def test_kills_leave_each_result_absent_or_whole_and_resume_does_the_rest(undisturbed, contents, tmp_path):
+def test_kills_leave_each_result_absent_or_whole_and_resume_does_the_rest(finished, contents, tmp_path):
     """Each run is killed before one of its first fifteen writes is whole, and the next goes on."""
-    expected, out, rng = contents(undisturbed / "out"), tmp_path / "out", random.Random(0)
-    line = ["predict", undisturbed / "m.segkit", undisturbed / "images", "-o", out, "--resume", "-q"]
+    expected, out, rng = contents(finished / "out"), tmp_path / "out", random.Random(0)
+    line = ["predict", finished / "m.segkit", finished / "images", "-o", out, "--resume", "-q"]
     line += [f"--{option}" for option in ALL]
     for _ in range(5):
         arguments = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(rng.randrange(15)), *map(str, line)]

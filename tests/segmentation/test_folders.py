@@ -1,5 +1,4 @@
 import copy
-import csv
 import errno
 import shutil
 from collections import Counter
@@ -31,6 +30,7 @@ from segkit.segmentation.folders import (
     _tell_others,
 )
 from segkit.segmentation.outcome import WRITTEN, ImageRow
+from tests.segmentation.conftest import read_table as table
 
 SHAPE = (24, 32)
 
@@ -253,11 +253,6 @@ def test_what_cannot_start_is_told_first(images, tmp_path, segmenter):
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="cannot be written"):
         predict_folder(segmenter, images, tmp_path / "file")
-
-
-def table(path):
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.mark.filterwarnings("ignore:none.tif. darker")  # which it is

@@ -1,6 +1,5 @@
 """Images read by region: the result is that of the whole image, faults are told, and runs go on."""
 
-import csv
 import json
 import math
 import shutil
@@ -33,6 +32,7 @@ from segkit.segmentation.large import (
     labels_place,
     segment_large,
 )
+from tests.segmentation.conftest import read_table
 
 zarr = pytest.importorskip("zarr")
 SHAPE = (430, 520)
@@ -104,8 +104,7 @@ def written(kind, folder, image):
 
 
 def rows_of(output):
-    with (output / "summary.csv").open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    return read_table(output / "summary.csv")
 
 
 def read_maps(outcome):
@@ -250,28 +249,21 @@ def test_banks_that_need_all_of_the_image_are_refused(fitted, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "asked"), [("tiff", "resume"), ("0.5", "overwrite"), ("tiff", "overwrite_foreign")]
+    ("kind", "asked", "inner"),
+    [("tiff", "overwrite_foreign", ""), ("0.5", "overwrite", ""), ("0.5", "resume", "slide.zarr/labels")],
 )
-def test_labels_never_take_the_place_of_their_image(fitted, tmp_path, kind, asked):
-    image, _ = picture(5, (100, 120))
-    path = written(kind, tmp_path, image)
+def test_labels_never_take_the_place_of_their_image(fitted, tmp_path, kind, asked, inner):
+    path = written(kind, tmp_path, picture(5, (100, 120))[0])
     with pytest.raises(OutputError, match="would damage the image"):
-        segment_large(fitted, path, tmp_path, **{asked: True})
+        segment_large(fitted, path, tmp_path / inner, **{asked: True})
     with open_large(path) as kept:
         assert kept.shape == (100, 120, 1)
 
 
-def test_labels_are_not_written_into_the_image(fitted, tmp_path):
+def test_what_somebody_else_wrote_is_replaced_only_if_asked_for(fitted, tmp_path):
     path = written("0.5", tmp_path, picture(5, (100, 120))[0])
-    with pytest.raises(OutputError, match="would damage the image"):
-        segment_large(fitted, path, path / "labels")
-
-
-@pytest.mark.parametrize("kind", ["tiff", "0.5"])
-def test_what_somebody_else_wrote_is_replaced_only_if_asked_for(fitted, tmp_path, kind):
-    path = written(kind, tmp_path, picture(5, (100, 120))[0])
     (tmp_path / "out").mkdir()
-    theirs = written(kind, tmp_path / "out", picture(6, (30, 40))[0])
+    theirs = written("0.5", tmp_path / "out", picture(6, (30, 40))[0])
     for asked in ("resume", "overwrite"):
         with pytest.raises(OutputError, match="is not of an earlier run here"):
             segment_large(fitted, path, tmp_path / "out", **{asked: True})
@@ -323,19 +315,6 @@ def test_a_folder_tells_of_images_that_it_leaves_out(fitted, tmp_path):
     with pytest.warns(UserWarning, match=r"1 image of .* is left out \(slide.zarr\): give it by itself"):
         masks = predict_folder(fitted, tmp_path / "images", tmp_path / "out")
     assert [mask.name for mask in masks] == ["a.png"]
-
-
-def test_labels_of_another_image_of_that_name_are_kept(fitted, tmp_path):
-    first, second = (
-        written("tiff", tmp_path / name, picture(seed, (90, 80))[0]) for seed, name in enumerate("ab")
-    )
-    labels = segment_large(fitted, first, tmp_path / "out").labels
-    content = labels.read_bytes()
-    with pytest.raises(OutputError, match="is of another image"):
-        segment_large(fitted, second, tmp_path / "out", resume=True)
-    assert labels.read_bytes() == content
-    segment_large(fitted, second, tmp_path / "out", overwrite=True)
-    assert labels.read_bytes() != content
 
 
 def test_probabilities_are_those_of_the_whole_image(fitted, tmp_path, monkeypatch):

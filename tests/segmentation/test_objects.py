@@ -222,15 +222,15 @@ def test_a_rim_that_does_not_fit_is_refused(fitted, tmp_path, name, change):
 
 def test_weights_that_only_the_rim_needs_are_stored(fitted, data, tmp_path):
     """Classes on the first layer of a network, the rim on a later one."""
-    bank = ConvNetBank("vgg16", weights="random", layers=["conv1_1", "conv1_2"])
+    bank = ConvNetBank("squeezenet1_0", weights="random", layers=["conv1", "3_squeeze_activation"])
     images, masks, objects = ([*items[:2]] for items in data)
     segmenter = quick(bank, selection_pixels=200, training_pixels=300).fit(images, masks, instances=objects)
     kept = np.arange(8)
-    for classifier, channels in ((segmenter.classifier_, kept), (segmenter.objects_.rim, kept + 64)):
+    for classifier, channels in ((segmenter.classifier_, kept), (segmenter.objects_.rim, kept + 96)):
         classifier.channels_ = channels
     known = segmenter.bank_.channels(1)
     segmenter.channels_ = tuple(known[index] for index in kept)
-    others = ConvNetBank("vgg16", weights="random", random_state=1).weights_used(np.array([0, 64]), 1)
+    others = clone(bank).set_params(random_state=1).weights_used(np.array([0, 96]), 1)
     segmenter.bank_.use_weights(others)
     segmenter.save(tmp_path / "m.segkit")
     assert_same_objects(segmenter, segkit.load(tmp_path / "m.segkit"), images)

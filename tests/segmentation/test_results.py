@@ -10,7 +10,6 @@ import tifffile
 from segkit.errors import InputError
 from segkit.images import PixelSize, Reading, read_mask, read_pixel_size, write_image
 from segkit.images.axes import Layout
-from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.outcome import WRITTEN, ImageRow
 from segkit.segmentation.plan import Job
 from segkit.segmentation.results import make_results, read_measured
@@ -18,30 +17,9 @@ from segkit.segmentation.results import make_results, read_measured
 SHAPE = (20, 30)
 
 
-class Bright(BaseSegmenter):
-    """Says by the brightness which class it is."""
-
-    def __init__(self, n_classes=2):
-        self.n_classes = n_classes
-        self.unlabelled = None
-
-    def _fit(self, images, ids, progress):
-        pass
-
-    def _scores(self, image, progress=None):
-        return image[:, :, 0]
-
-    def _labels(self, scores):
-        return np.minimum(scores * self.n_classes, self.n_classes - 1).astype(np.intp)
-
-    def _probabilities(self, scores):
-        shares = np.stack([scores ** (k + 1) for k in range(self.n_classes)], axis=2)
-        return shares / shares.sum(axis=2, keepdims=True)
-
-
-def bright(n_classes=2):
-    mask = np.arange(600).reshape(SHAPE) % n_classes
-    return Bright(n_classes).fit([np.linspace(0, 1, 600).reshape(SHAPE)], [mask])
+@pytest.fixture
+def bright(Bright):
+    return Bright().fit([np.linspace(0, 1, 600).reshape(SHAPE)], [np.arange(600).reshape(SHAPE) % 2])
 
 
 def job_of(source, shapes, extras=None, layout=None):
@@ -54,28 +32,25 @@ def make(segmenter, job, folder, **options):
     return make_results(segmenter, job, folder / "new", **options)
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_probabilities_are_those_of_the_second_class_or_of_all(tmp_path, rng, n_classes):
+def test_probabilities_are_those_of_the_second_class(tmp_path, rng, bright):
     stored = rng.integers(1, 255, SHAPE, dtype=np.uint8)
     tifffile.imwrite(tmp_path / "a.tif", stored)
     job = job_of(tmp_path / "a.tif", [(*SHAPE, 1)], {"probability": ["p.tif"], "overlay": ["o.png"]})
-    segmenter = bright(n_classes)
-    columns = make(segmenter, job, tmp_path)
-    mask, probabilities = segmenter.predict(stored / np.float32(255), return_proba=True)
+    columns = make(bright, job, tmp_path)
+    mask, probabilities = bright.predict(stored / np.float32(255), return_proba=True)
     np.testing.assert_array_equal(read_mask(tmp_path / "new" / "mask.tif")[0], mask)
     maps = tifffile.imread(tmp_path / "new" / "p.tif")
-    expected = probabilities[:, :, 1] if n_classes == 2 else probabilities.transpose(2, 0, 1)
-    np.testing.assert_allclose(maps, expected, atol=1e-6)
+    np.testing.assert_allclose(maps, probabilities[:, :, 1], atol=1e-6)
     assert (tmp_path / "new" / "o.png").exists()
     assert set(columns.values()) == {None, ""}
 
 
-def test_pages_have_a_mask_each_and_their_own_overlays(tmp_path, rng):
+def test_pages_have_a_mask_each_and_their_own_overlays(tmp_path, rng, bright):
     stored = rng.integers(1, 255, (3, *SHAPE), dtype=np.uint8)
     tifffile.imwrite(tmp_path / "a.tif", stored, photometric="minisblack", metadata={"axes": "ZYX"})
     layout = Reading().read(tmp_path / "a.tif").layout
     extras = {"overlay": [f"o{page}.png" for page in range(3)]}
-    make(bright(), job_of(tmp_path / "a.tif", [(*SHAPE, 1)] * 3, extras, layout), tmp_path)
+    make(bright, job_of(tmp_path / "a.tif", [(*SHAPE, 1)] * 3, extras, layout), tmp_path)
     masks = tifffile.imread(tmp_path / "new" / "mask.tif")
     np.testing.assert_array_equal(masks, stored / np.float32(255) >= 0.5)
     overlays = [(tmp_path / "new" / f"o{page}.png").read_bytes() for page in range(3)]
@@ -84,20 +59,20 @@ def test_pages_have_a_mask_each_and_their_own_overlays(tmp_path, rng):
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, (0.25, 0.5)), (PixelSize(3, 4), (3, 4))])
-def test_a_given_pixel_size_is_written_in_place_of_that_of_the_file(tmp_path, rng, given, expected):
+def test_a_given_pixel_size_is_written_in_place_of_that_of_the_file(tmp_path, rng, bright, given, expected):
     stored = rng.integers(1, 255, SHAPE, dtype=np.uint8)
     tifffile.imwrite(tmp_path / "a.tif", stored, resolution=(20_000, 40_000), resolutionunit="CENTIMETER")
-    make(bright(), job_of(tmp_path / "a.tif", [(*SHAPE, 1)]), tmp_path, pixel_size=given)
+    make(bright, job_of(tmp_path / "a.tif", [(*SHAPE, 1)]), tmp_path, pixel_size=given)
     np.testing.assert_allclose(read_pixel_size(tmp_path / "new" / "mask.tif"), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("change", ["size", "layout", "channels"])
-def test_an_image_that_was_replaced_is_refused(tmp_path, rng, change):
+def test_an_image_that_was_replaced_is_refused(tmp_path, rng, bright, change):
     write_image(tmp_path / "a.png", rng.uniform(size=(*SHAPE, 3) if change == "channels" else SHAPE))
     shape = (20, 31, 1) if change == "size" else (*SHAPE, 1)
     layout = Layout("Z", (1,)) if change == "layout" else Layout()
     with pytest.raises(InputError) as caught:
-        make(bright(), job_of(tmp_path / "a.png", [shape], layout=layout), tmp_path)
+        make(bright, job_of(tmp_path / "a.png", [shape], layout=layout), tmp_path)
     told = {"channels": " has 3 channels, the model was trained on 1: save it as the training images are"}
     replaced = ": was replaced by another image meanwhile: --resume takes it"
     assert str(caught.value) == f"{tmp_path / 'a.png'}{told.get(change, replaced)}"

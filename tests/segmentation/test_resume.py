@@ -1,6 +1,5 @@
 """A run that goes on makes only what is needed, and leaves what an undisturbed run would."""
 
-import csv
 import os
 import shutil
 from pathlib import Path
@@ -17,13 +16,8 @@ from segkit.images import PixelSize, read_mask, write_image, write_mask
 from segkit.segmentation.folders import segment_folder
 from segkit.segmentation.outcome import Interrupted
 from tests.images.conftest import png
-
-ALL = {"probability": True, "overlay": True, "objects": True}
-
-
-def table(path):
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+from tests.segmentation.conftest import ALL
+from tests.segmentation.conftest import read_table as table
 
 
 @pytest.fixture
@@ -50,15 +44,6 @@ def run(cell_segmenter, cell_images, tmp_path):
         return segment_folder(cell_segmenter, cell_images, tmp_path / output, **(ALL | options))
 
     return segment
-
-
-@pytest.fixture(scope="module")
-def finished(cell_segmenter, make_cell_images, tmp_path_factory):
-    """Images and the output folder of a run over them."""
-    place = tmp_path_factory.mktemp("finished")
-    make_cell_images(place / "images")
-    segment_folder(cell_segmenter, place / "images", place / "out", **ALL)
-    return place
 
 
 @pytest.fixture

@@ -319,13 +319,6 @@ def test_threshold_of_strokes_and_of_blocks():
     )
 
 
-def test_smaller_penalties_than_the_usual_one_are_explained():
-    line = explain_training(summary(penalty=1e-4), LABELS)[2]
-    assert line.startswith(
-        "Penalty: lambda = 0.0001. The usual penalty for 5 images, 0.001, is significantly worse than the best; this"
-    )
-
-
 def test_light_kernels_have_less_than_a_percent():
     kernels = [kernel("linear a", 0.004), kernel("linear b", 0.006), kernel("matern gamma=1", 0.99, 1.0)]
     assert explain_training(summary(kernels=kernels, selector="other", criterion="power"), LABELS)[:2] == [
