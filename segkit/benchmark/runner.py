@@ -167,8 +167,12 @@ class Benchmark:
         # A failed unit does not end the benchmark: the others are of use without it.
         with closing((workers or one_by_one)(self.outcome, progress(self.units, "Benchmark"))) as finished:
             for unit, outcome in finished:
-                if error := self._result(unit, outcome).get("error"):
-                    tell(f"{unit.name} failed: {error}")
+                try:
+                    found = outcome()
+                except ClusterError as died:  # its workers: it has failed, as one whose process died has
+                    found = self._fail(unit, str(died))
+                if "error" in found:
+                    tell(f"{unit.name} failed: {found['error']}")
         result = self.collect()
         write_json(self.output / "results.json", result)
         write_json(self.output / "manifest.json", {"format_version": FORMAT_VERSION} | result["manifest"])
@@ -181,13 +185,6 @@ class Benchmark:
         Returns ``unit`` and ``records`` of `run_unit`, or ``error``.
         """
         return self._done(unit) or self._run(unit)
-
-    def _result(self, unit: Unit, outcome: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return the result of a unit; one whose workers died has failed, as one whose process died has."""
-        try:
-            return outcome()
-        except ClusterError as error:
-            return self._fail(unit, str(error))
 
     def collect(self) -> dict[str, Any]:
         """Collect the results of all units."""
@@ -390,14 +387,10 @@ class Benchmark:
             found = self._read(unit)
         except InputError:  # absent, damaged, or of another version
             return None
+        kept = unit.split.test if self._keeps(unit) else ()
+        pictures = [path for stem in kept for path in self.picture_files(unit.method.name, stem)]
         good = "unit" in found and found.get("fingerprint") == self._fingerprint(unit)
-        return found if good and self._has_pictures(unit) else None
-
-    def _has_pictures(self, unit: Unit) -> bool:
-        """Return whether the predictions of a unit exist, if they are stored at all."""
-        return not self._keeps(unit) or all(
-            path.exists() for stem in unit.split.test for path in self.picture_files(unit.method.name, stem)
-        )
+        return found if good and all(path.exists() for path in pictures) else None
 
     def _keeps(self, unit: Unit) -> bool:
         return self.pictures == {"n_train": unit.n_train, "seed": unit.seed}

@@ -260,14 +260,6 @@ def bank_kind(value: Any) -> str:
 
 
 # Tags differ from keys ("modules" would be both), since faults are located by keys.
-def _single_tag(value: Any) -> str:
-    return f"{single_kind(value)} bank"
-
-
-def _bank_tag(value: Any) -> str:
-    return f"{bank_kind(value)} bank"
-
-
 _SingleBank = (
     Annotated[ConvNetConfig, Tag("convnet bank")]
     | Annotated[ScatteringConfig, Tag("scattering bank")]
@@ -285,7 +277,7 @@ class StackedConfig(Section):
 
     name: Literal["stacked"] = "stacked"
     banks: Annotated[
-        tuple[Annotated[_SingleBank, Discriminator(_single_tag)], ...],
+        tuple[Annotated[_SingleBank, Discriminator(lambda value: f"{single_kind(value)} bank")], ...],
         Field(min_length=1, max_length=100),
     ] = (
         ScatteringConfig(name="scattering", J=3, L=4, angles="averaged"),
@@ -307,7 +299,7 @@ class StackedConfig(Section):
 
 BankConfig = Annotated[
     _SingleBank | Annotated[StackedConfig, Tag("stacked bank")],
-    Discriminator(_bank_tag),
+    Discriminator(lambda value: f"{bank_kind(value)} bank"),
 ]
 BanksConfig = Annotated[
     Annotated[BankConfig, Tag("bank")]

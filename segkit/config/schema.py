@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -120,18 +121,10 @@ class TrainingConfig(Section):
     probability: Literal["platt", "raw"] = "platt"
 
 
-def _known_axes(axes: str) -> str:
-    return str(_reading_option("axes", axes))
-
-
 def _known_range(given: Any) -> Any:
     if isinstance(given, dict) and given.keys() == {"percentiles"}:  # percentiles: 1..99 is a mapping in YAML
         given = f"percentiles: {given['percentiles']}"
     return _reading_option("range", str(given)) if given is not None else None
-
-
-def _known_context(given: Any) -> Any:
-    return _reading_option("context", given)
 
 
 def _reading_option(name: str, value: Any) -> Any:
@@ -145,9 +138,9 @@ def _reading_option(name: str, value: Any) -> Any:
 class DataConfig(Section):
     """Reading of images, and meaning of masks: names of the classes, the value of unlabelled pixels, and objects."""
 
-    axes: Annotated[str, AfterValidator(_known_axes)] | None = None
+    axes: Annotated[str, AfterValidator(partial(_reading_option, "axes"))] | None = None
     range: Annotated[str | None, BeforeValidator(_known_range)] = None
-    context: Annotated[int, BeforeValidator(_known_context)] = 0
+    context: Annotated[int, BeforeValidator(partial(_reading_option, "context"))] = 0
 
     labels: dict[NonNegativeInt, str] | None = None
     unlabelled: Annotated[int, Field(ge=0, lt=2**32)] | None = None

@@ -76,8 +76,11 @@ def read_folders(
     image_of = _images_of(Path(masks), images)
     matched = _match_predictions(Path(predictions), Path(masks), skip, image_of)
     notes = matched.notes
-    if strict:
-        _refuse_missing(matched)
+    if strict and matched.missing:
+        raise InputError(
+            f"{len(matched.missing)} of {len(matched.files) + len(matched.missing)} true masks have no prediction "
+            f"({first_few(matched.missing)}): predict those images too, or leave their masks out"
+        )
     notes += _note_on_earlier(Path(predictions), [guess for _, _, guess in matched.files])
     items, failed, n_pages = _read_both(matched.files, image_of, unlabelled, notes, axes, strict=strict)
     failed |= dict.fromkeys(matched.missing, "no prediction")
@@ -87,13 +90,22 @@ def read_folders(
             f"({first_few([f'{stem}: {reason}' for stem, reason in failed.items()], most=3, separator='; ')}): "
             "give the predictions of these images"
         )
-    notes[:0] = _note_on_failed(failed, len(failed) + len({item.file for item in items}))
+    if failed:
+        of_all = count(len(failed) + len({item.file for item in items}), "true mask")
+        notes.insert(
+            0,
+            f"{len(failed)} of {of_all} missing from these scores ({first_few(sorted(failed), most=3)})",
+        )
     truths, guesses = [item.truth for item in items], [item.guess for item in items]
     true, predicted = ([item.stem for item in items if item.is_outlined[side]] for side in (0, 1))
     options = MaskOptions(labels, unlabelled, masks_are)
     numbered = which_number_objects(truths, guesses, options, outlined=(true, predicted))
-    if not numbered[1]:
-        _refuse_unlabelled(items, unlabelled)
+    odd = [item.stem for item in items if unlabelled is not None and (item.guess == unlabelled).any()]
+    if odd and not numbered[1]:
+        raise InputError(
+            f"{odd[0]}: prediction holds {unlabelled}, the value of unlabelled pixels: "
+            f"every pixel needs a class; give the predictions, not the annotations"
+        )
     if unlabelled is not None and not any((truth == unlabelled).any() for truth in truths):
         notes.append(
             f"no true mask holds {unlabelled}, the value of unlabelled pixels: every pixel is scored"
@@ -171,15 +183,6 @@ def _may_number(masks: Masks, unlabelled: int | None) -> bool:
 
 def _numbers_of(masks: Masks, unlabelled: int | None) -> list[Numbers]:
     return [number_objects(without(mask, unlabelled)) for mask in masks]
-
-
-def _refuse_unlabelled(items: Sequence[_Item], unlabelled: int | None) -> None:
-    for item in items:
-        if unlabelled is not None and (item.guess == unlabelled).any():
-            raise InputError(
-                f"{item.stem}: prediction holds {unlabelled}, the value of unlabelled pixels: "
-                f"every pixel needs a class; give the predictions, not the annotations"
-            )
 
 
 def _classes_of(
@@ -311,23 +314,6 @@ def _match_predictions(
     return _Matched(sorted(files.values()), sorted(truths - files.keys()), skipped, notes)
 
 
-def _refuse_missing(matched: _Matched) -> None:
-    if matched.missing:
-        raise InputError(
-            f"{len(matched.missing)} of {len(matched.files) + len(matched.missing)} true masks have no prediction "
-            f"({first_few(matched.missing)}): predict those images too, or leave their masks out"
-        )
-
-
-def _note_on_failed(failed: Mapping[str, str], n_files: int) -> list[str]:
-    """Describe how many true masks are missing from the scores."""
-    if not failed:
-        return []
-    return [
-        f"{len(failed)} of {count(n_files, 'true mask')} missing from these scores ({first_few(sorted(failed), most=3)})"
-    ]
-
-
 def _note_on_earlier(folder: Path, predictions: Sequence[Path]) -> list[str]:
     """Describe which masks in an output folder of segkit are not of its last run, which failed on their images."""
     summary = folder / _SUMMARY
@@ -406,8 +392,9 @@ def _read_both(
             if len(truths) > 1 and unlabelled is not None and (truth == unlabelled).all():
                 blank.append(stem)
                 continue
-            own = _other_than(truth, unlabelled) if is_outlined[0] else truth
-            items.append(_Item(stem, file, page, own, guess, is_outlined))
+            if is_outlined[0] and unlabelled:  # the number of an outline may be that value by chance
+                truth = np.where(truth == unlabelled, truth.max() + 1, truth)
+            items.append(_Item(stem, file, page, truth, guess, is_outlined))
     if misshapen and strict:
         raise InputError(
             f"sizes differ: {'; '.join(misshapen[:10])}; predict the images that the masks belong to"
@@ -442,11 +429,6 @@ def _sizes_of(drawn: Sequence[Drawn], image: Path | None, axes: str | None) -> l
     if image is None:
         return None
     return [page.shape[:2] for page in read_planes(image, axes=axes)]
-
-
-def _other_than(labels: NDArray[Any], unlabelled: int | None) -> NDArray[Any]:
-    """Return another id to the object of outlines that has the value of unlabelled pixels by chance."""
-    return labels if not unlabelled else np.where(labels == unlabelled, labels.max() + 1, labels)
 
 
 def _listed(values: Collection[int]) -> str:

@@ -151,12 +151,13 @@ class ArrayProject:
         """Rename classes, change colours, add classes, or remove those without labels; see `Project.set_classes`."""
         checked = check_classes(classes)
         with self._guard:
-            removed = {one.value for one in self.classes} - {one.value for one in checked}
+            kept = {one.value for one in checked}
+            removed = {one.value: one.name for one in self.classes if one.value not in kept}
             for key, drawing in self._drawings.items():
-                held = removed & set(np.unique(drawing.labels).tolist())
+                held = removed.keys() & set(np.unique(drawing.labels).tolist())
                 if held:
                     raise InputError(
-                        f"class {self._name_of(min(held))} has labels in {key}: erase them or give them another class, "
+                        f"class {removed[min(held)]} has labels in {key}: erase them or give them another class, "
                         "then remove it"
                     )
             self.classes = checked
@@ -223,9 +224,6 @@ class ArrayProject:
     def _check_values(self, key: str, labels: NDArray[Any]) -> None:
         if odd := without_class(labels, self.classes):
             raise InputError(f"{key}: labels hold {odd}: add classes of these values")
-
-    def _name_of(self, value: int) -> str:
-        return next(one.name for one in self.classes if one.value == value)
 
 
 def _has_labels(drawing: Drawing) -> bool:

@@ -326,7 +326,12 @@ class Project:
                 f"give another output folder; to take these masks over, give --masks {self.masks} (masks= in Python)"
             )
         if stored is not None:
-            self._check_images(stored.images)
+            # a folder that was moved is another name of the same images: digests tell
+            if stored.images.exists() and not _same_folder(stored.images, self.source):
+                raise InputError(
+                    f"{self.output} holds annotations of {os.path.normpath(stored.images)}, not of {self.source}: give "
+                    f"these images, or another output folder"
+                )
             self._digests = {key: digest for key, digest in stored.digests.items() if key in self._by_key}
             self._accepted = set(stored.accepted)
             self.classes = stored.classes
@@ -347,14 +352,6 @@ class Project:
         elif classes is not None and classes != self.classes:
             self.set_classes(classes)
         self._take_over(taken)
-
-    def _check_images(self, former: Path) -> None:
-        # a folder that was moved is another name of the same images: digests tell
-        if former.exists() and not _same_folder(former, self.source):
-            raise InputError(
-                f"{self.output} holds annotations of {os.path.normpath(former)}, not of {self.source}: give these images, "
-                f"or another output folder"
-            )
 
     def _check_labels(self, listed: Iterable[Path]) -> None:
         """Refuse label images whose image is gone, or has become a file of other pages."""

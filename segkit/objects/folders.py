@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from segkit._common import Progress, count, first_few, folded, pass_on
 from segkit.errors import InputError, OutputError
-from segkit.images import IMAGE_EXTENSIONS, UNLABELLED, LabelMap, PixelSize, read_pages, read_pixel_size
+from segkit.images import IMAGE_EXTENSIONS, UNLABELLED, LabelMap, read_pages, read_pixel_size
 from segkit.images.masks import MaskReader, find_masks, part_folder, size_fault
 from segkit.images.numbering import (
     MOST_CLASSES,
@@ -110,8 +110,12 @@ def measure_folder(
     pictures = [path for job in jobs for path in job.pictures]
     files = [*tables, *(pictures if overlay else [])]
     refuse_existing(files, overwrite=overwrite)
-    if not overlay:
-        _refuse_leftovers([path for path in pictures if path.exists()])
+    if not overlay and (left := [path for path in pictures if path.exists()]):
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        raise OutputError(
+            f"{left[0]}{more} of an earlier run would stay beside the new tables: draw them anew too (--overlay; in "
+            "Python overlay=True), or choose another folder"
+        )
     for path in files:
         refuse_unwritable(path, within=output)
     follow = (progress or pass_on)(jobs, "Measuring")
@@ -180,8 +184,11 @@ def _plan(
     for stem, mask, image in matched:
         try:
             pictures, pages, is_outlined = _read(reader, mask, stem, image)
-            if image is not None and pictures is not None:
-                _check_image(mask, pages, image, pictures, overlay=overlay)
+            for page, picture in zip(pages, pictures or (), strict=bool(pictures)):
+                if page.shape != picture.shape[:2]:
+                    raise InputError(size_fault(str(mask), picture.shape, page.shape))
+                if overlay:  # it can be shown
+                    image_from_page(picture, name=str(image))
         except InputError as fault:
             faults.append(str(fault))
             continue
@@ -214,22 +221,6 @@ def _read(
     pages = None if image is None else read_pages(image, n_masks=n_masks, axes=reader.axes)
     sizes = None if pages is None else [page.shape[:2] for page in pages]
     return pages, reader.pages(drawn, mask, stem, sizes, image=image), not isinstance(drawn, list)
-
-
-def _check_image(
-    mask: Path,
-    pages: Sequence[NDArray[Any]],
-    image: Path,
-    pictures: Sequence[NDArray[Any]],
-    *,
-    overlay: bool,
-) -> None:
-    """Refuse an image of another size than its mask, or that cannot be shown if it is to be."""
-    for page, picture in zip(pages, pictures, strict=True):
-        if page.shape != picture.shape[:2]:
-            raise InputError(size_fault(str(mask), picture.shape, page.shape))
-        if overlay:
-            image_from_page(picture, name=str(image))
 
 
 def _classes(contents: _Contents, options: MaskOptions, messages: list[str]) -> LabelMap | None:
@@ -282,7 +273,9 @@ def _measure_file(
     """Measure each page of a file, and draw it."""
     of_image, pages, is_outlined = _read(reader, job.mask, job.stem, job.image)
     pictures = [None] * len(pages) if of_image is None else of_image
-    pixel_size = given or _pixel_size_of(job.image or job.mask)
+    file = job.image or job.mask
+    is_image = file.suffix.lower() in IMAGE_EXTENSIONS  # outlines do not tell the size of a pixel
+    pixel_size = given or (read_pixel_size(file) if is_image else None)
     for number, (name, page, picture) in enumerate(zip(job.names, pages, pictures, strict=True)):
         labels, classes = _number(page, label_map, None if is_outlined else unlabelled)
         objects = measure(labels, picture, classes=classes, pixel_size=pixel_size)
@@ -305,22 +298,7 @@ def _number(
     return label_pieces(ids)[0], ids
 
 
-def _pixel_size_of(path: Path) -> PixelSize | None:
-    """Read the size of a pixel from an image file; None of outlines, or if the file does not tell."""
-    return read_pixel_size(path) if path.suffix.lower() in IMAGE_EXTENSIONS else None
-
-
 def _pictures(output: Path, stem: str, n_pages: int) -> list[Path]:
     """Name the picture of an image, or of each page: STEM-001.png, STEM-002.png, ..."""
     names = [stem] if n_pages == 1 else [f"{stem}-{page + 1:03d}" for page in range(n_pages)]
     return [output / OVERLAY_FOLDER / f"{name}.png" for name in names]
-
-
-def _refuse_leftovers(paths: Sequence[Path]) -> None:
-    """Refuse to leave pictures of an earlier run beside new tables."""
-    if paths:
-        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        raise OutputError(
-            f"{paths[0]}{more} of an earlier run would stay beside the new tables: draw them anew too (--overlay; in "
-            "Python overlay=True), or choose another folder"
-        )

@@ -159,6 +159,7 @@ def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str,
     looks = figures.looks({method: str(entry["title"]) for method, entry in result["methods"].items()})
     names = [str(name) for name in result["label_map"]["names"]]
     findings, caveats = statements(result)
+    gaps = {"left_out": result["left_out"], "failures": result["failures"]}
     general = {
         "findings": findings,
         "caveats": caveats,
@@ -172,7 +173,7 @@ def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str,
         "few_images": FEW_IMAGES,
         "foreground": names[1] if len(names) == 2 else f"any class but {names[0]}",
         "has_unlabelled": result["label_map"]["unlabelled"] is not None,
-        "gaps": _gaps(result),
+        "gaps": gaps if any(gaps.values()) else None,
         "manifest": result["manifest"]
         and json.dumps(result["manifest"], indent=2, ensure_ascii=False, default=str),
     }
@@ -221,11 +222,6 @@ def _error_colours(result: Mapping[str, Any]) -> dict[str, str]:
     several = len(result["label_map"]["names"]) > 2
     colours = {kind: colour for kind, colour in ERROR_COLOURS.items() if kind != "confused" or several}
     return {kind: f"rgb{colour}" for kind, colour in colours.items()}
-
-
-def _gaps(result: Mapping[str, Any]) -> dict[str, Any] | None:
-    gaps = {"left_out": result["left_out"], "failures": result["failures"]}
-    return gaps if any(gaps.values()) else None
 
 
 def _facts(result: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
@@ -325,9 +321,9 @@ def _examples(result: Mapping[str, Any], pictures: Pictures) -> list[dict[str, A
                     "by": methods[0],
                     "seed": record["seed"],
                     "scores": {
-                        method: _image_scores(scored[method, record["image"]])
+                        method: {"mean_iou": own["mean_iou"], "object_iou": object_scores([own], "iou")[0]}
                         for method in shown
-                        if (method, record["image"]) in scored
+                        if (own := scored.get((method, record["image"]))) is not None
                     },
                     **_panels(shown),
                 }
@@ -403,12 +399,6 @@ def _object_examples(result: Mapping[str, Any], pictures: Pictures) -> list[dict
         if picture is not None and (drawn := draw_objects(picture)) is not None:
             shown.append({"rank": rank, "image": entry, "uris": drawn})
     return shown
-
-
-def _image_scores(record: Record) -> dict[str, float | None]:
-    """Return the mean IoU and the object IoU of an image."""
-    [object_iou] = object_scores([record], "iou")
-    return {"mean_iou": record["mean_iou"], "object_iou": object_iou}
 
 
 class _Drawing(NamedTuple):

@@ -215,13 +215,13 @@ def statements(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         noun = "image" if n_clusters == rows[0].n_images else "group"
         findings.append(f"The estimate is not firm: {count(n_clusters, noun)}, fewer than {FEW_IMAGES}.")
     findings.append(_about_single_class(records, result))
-    caveats = [
-        _about_one_split(rows[0]),
-        _about_budget(ahead, n_train, result),
-        _about_failures(n_train, result),
-        _about_empty_classes(rows[0], result),
-    ]
-    return findings, [caveat for caveat in caveats if caveat]
+    caveats = []
+    if n_train is not None and rows[0].n_seeds == 1:
+        caveats.append("1 split: intervals are over test images only, for this draw of annotated images.")
+    caveats += _about_budget(ahead, n_train, result)
+    if failed := sum(failure["n_train"] == n_train for failure in result["failures"]):
+        caveats.append(f"{count(failed, 'run')} failed and {'is' if failed == 1 else 'are'} missing here.")
+    return findings, caveats + _about_empty_classes(rows[0], result)
 
 
 def _praise(row: MethodScores, result: Mapping[str, Any]) -> str:
@@ -285,40 +285,25 @@ def _about_single_class(records: Iterable[Record], result: Mapping[str, Any]) ->
     return f"Calling every pixel {result['label_map']['names'][index]} would give a mean IoU of {score:.3f}."
 
 
-def _about_one_split(row: MethodScores) -> str:
-    if row.n_train is None or row.n_seeds > 1:
-        return ""
-    return "1 split: intervals are over test images only, for this draw of annotated images."
-
-
-def _about_budget(methods: Sequence[str], n_train: int | None, result: Mapping[str, Any]) -> str:
+def _about_budget(methods: Sequence[str], n_train: int | None, result: Mapping[str, Any]) -> list[str]:
     limited = {
         unit["method"] for unit in result["units"] if unit["n_train"] == n_train and unit["budget_limited"]
     }
     titles = [_title(method, result) for method in methods if method in limited]
-    return (
+    told = (
         f"Training of {' and '.join(titles)} was cut short by its budget: more steps may change this result."
-        if titles
-        else ""
     )
+    return [told] if titles else []
 
 
-def _about_failures(n_train: int | None, result: Mapping[str, Any]) -> str:
-    failed = sum(failure["n_train"] == n_train for failure in result["failures"])
-    return (
-        f"{count(failed, 'run')} failed and {'is' if failed == 1 else 'are'} missing here." if failed else ""
-    )
-
-
-def _about_empty_classes(row: MethodScores, result: Mapping[str, Any]) -> str:
+def _about_empty_classes(row: MethodScores, result: Mapping[str, Any]) -> list[str]:
     names = result["label_map"]["names"]
     empty = [f"{name} in {number}" for name, number in zip(names, row.n_undefined, strict=True) if number]
-    if not empty:
-        return ""
-    return (
+    told = (
         f"A class has no score in an image where neither truth nor prediction shows it "
         f"({', '.join(empty)} of {count(row.n_records, 'prediction')})."
     )
+    return [told] if empty else []
 
 
 def signed(value: float) -> str:

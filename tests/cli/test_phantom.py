@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from segkit.cli.cells import make_cell_set
-from segkit.cli.phantom import make_demo_set
+from segkit.cli.phantom import make_cell_set, make_demo_set
 
 
 @pytest.fixture(scope="module")

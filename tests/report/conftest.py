@@ -75,14 +75,10 @@ def _record(method, n_train, seed, index, rng):
     }
 
 
-def _explanation(method, rng):
+def _explanation(rng):
     gammas = 1e-4 * 2.0 ** np.arange(-6, 7)
     score = 0.05 + 0.4 * np.exp(-((np.arange(13) - 5) ** 2) / 9)
-    layers = (
-        {"conv1_1": 3, "conv1_2": 9, "conv2_1": 14, "conv2_2": 22, "conv3_1": 18, "conv3_4": 62}
-        if method == "segkit-vgg"
-        else {"order 0": 3, "order 1, scale 1": 20, "order 1, scale 2": 31, "order 2, scales 1 and 2": 74}
-    )
+    layers = {"conv1_1": 3, "conv1_2": 9, "conv2_1": 14, "conv2_2": 22, "conv3_1": 18, "conv3_4": 62}
     half = 120
     label = np.repeat([0, 1], half)
     apart, mixed = (
@@ -90,7 +86,7 @@ def _explanation(method, rng):
     )
     return {
         "kept_channels": layers,
-        "n_channels": 1408 if method == "segkit-vgg" else 651,
+        "n_channels": 1408,
         "kernels": [
             {
                 "name": f"gaussian gamma={gamma:.3g}",
@@ -116,7 +112,7 @@ def _explanation(method, rng):
 
 
 def _unit(method, n_train, seed, test, rng):
-    net, ours = method in ("fcn", "unet"), method.startswith("segkit")
+    net, ours = method in ("fcn", "unet"), method == "segkit-vgg"
     return {
         "method": method,
         "n_train": n_train,
@@ -128,8 +124,8 @@ def _unit(method, n_train, seed, test, rng):
         "peak_memory_mib": None if method == "unet" else float(1200 + 60 * n_train),
         "device": "cuda:0" if net else "cpu",
         "budget_limited": bool(seed == 1) if net else None,
-        "notes": ["VGG19 weights reach to conv3_4"] if method == "segkit-vgg" else [],
-        "explain": _explanation(method, rng) if ours and (n_train, seed) == (5, 0) else None,
+        "notes": ["VGG19 weights reach to conv3_4"] if ours else [],
+        "explain": _explanation(rng) if ours and (n_train, seed) == (5, 0) else None,
     }
 
 

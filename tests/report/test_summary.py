@@ -16,6 +16,12 @@ from segkit.report.summary import (
 )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _quick(few_resamples):
+    with few_resamples():
+        yield
+
+
 def record(method="a", image="x", seed=0, n_train=5, counts=((8, 2), (0, 10)), **more):
     counts = np.array(counts)
     scores = {"iou": iou_of, "dice": dice_of, "precision": precision_of, "recall": recall_of}
