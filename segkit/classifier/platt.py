@@ -73,27 +73,10 @@ class PlattScaling(BaseEstimator):
         return scaling
 
     def fit(self, decisions: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit one sigmoid to each column of decisions.
+        """Fit one sigmoid to each column of decisions: (n,) or (n, 1) for class 1 of two, or (n, n_classes).
 
-        Parameters
-        ----------
-        decisions : array-like of shape (n,), (n, 1) or (n, n_classes)
-            Decisions for class 1 of two, or for each of more classes.
-        y : array-like of shape (n,), bool or int
-            Class index of each row: 0 or 1, or 0 to ``n_classes - 1``.
-        sample_weight : array-like of shape (n,), default=None
-            Non-negative weight of each row.
-
-        Returns
-        -------
-        PlattScaling
-            Itself.
-
-        Raises
-        ------
-        InputError
-            If decisions are not finite, lengths differ, weights are negative or all zero, or a class
-            index does not fit the columns.
+        `y` are class indices, 0 or 1, or 0 to ``n_classes - 1``; weights of rows are not negative. An InputError says
+        what does not fit.
         """
         columns = _as_columns(decisions)
         label = np.asarray(y)

@@ -204,26 +204,10 @@ class LinearSVM(ClassifierMixin, BaseEstimator):
         *,
         feature_map: FeatureMap | None = None,
     ) -> list[Self]:
-        """Fit at several values of ``C``, each from where the one before ended.
+        """Fit at several values of ``C``, best rising, each from where the one before ended.
 
-        Few rows cross the margin when ``C`` changes by a factor of three: one or two steps are then enough.
-
-        Parameters
-        ----------
-        X, y, sample_weight, feature_map
-            As in `fit`.
-        Cs : sequence of float
-            Values of ``C``, positive; best rising.
-
-        Returns
-        -------
-        list of LinearSVM
-            A copy of this estimator for each value, fitted to the same `tol` as `fit` would.
-
-        Raises
-        ------
-        InputError
-            As `fit`, and if no value is given.
+        Few rows cross the margin when ``C`` changes by a factor of three: one or two steps are then enough. Other arguments
+        and errors are those of `fit`. Returns a copy of this estimator for each value, fitted to the same `tol` as by `fit`.
 
         Examples
         --------

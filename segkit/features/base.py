@@ -86,20 +86,7 @@ class FeatureMaps:
         return np.ascontiguousarray(values)
 
     def upsample(self, shape: tuple[int, int], rows: NDArray[Any] | None = None) -> FloatArray:
-        """Interpolate bilinearly at every pixel of an image, or of some of its rows.
-
-        Parameters
-        ----------
-        shape : tuple of int
-            Height and width of the image.
-        rows : ndarray of shape (n_rows,), int, optional
-            Rows wanted; all by default.
-
-        Returns
-        -------
-        ndarray of shape (n_channels, n_rows, W), float32
-            Values at those pixels.
-        """
+        """Interpolate bilinearly at every pixel of an image (H, W), or of some rows; (n_channels, n_rows, W)."""
         rows = np.arange(shape[0]) if rows is None else rows
         if self.stride == 1 and not np.any(self.offset) and self.values.shape[1:] == shape:
             return self.values[:, as_slice(rows)]
@@ -189,17 +176,9 @@ class FilterBank(BaseEstimator, ABC):
         return True
 
     def tiles(self, shape: tuple[int, ...]) -> list[Tile]:
-        """Cut an image into tiles whose maps are, in their cores, those of the image.
+        """Cut an image (H, W, ...) into tiles whose maps are, in their cores, those of the image.
 
-        Parameters
-        ----------
-        shape : tuple of int
-            Height and width of the image, and what follows.
-
-        Returns
-        -------
-        list of Tile
-            The tiles; one, the whole image, if it is small, or if the features depend on all of it.
+        It is one tile, the whole image, if it is small or the features depend on all of it.
         """
         if not self.is_local:
             return [whole(shape)]
@@ -239,21 +218,10 @@ class FilterBank(BaseEstimator, ABC):
     def tile_maps(
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
     ) -> list[FeatureMaps]:
-        """Compute the maps of a tile of an image, exact in its core.
+        """Compute the maps of one of the `tiles` of an image, exact in its core, as `maps` does for an image.
 
-        Parameters
-        ----------
-        image : ndarray of shape (H, W, C), float32
-            The image, or an object of this shape that reads the slices it is asked for.
-        tile : Tile
-            One of `tiles`.
-        channels : ndarray of int, optional
-            Wanted channels; all by default.
-
-        Returns
-        -------
-        list of FeatureMaps
-            As `maps` gives, counted from the first row and column that the tile sees.
+        Maps are counted from the first row and column that the tile sees. The image (H, W, C), float32, may be an object
+        that reads the slices it is asked for.
         """
         return self.maps(image[tile.seen], channels)
 

@@ -140,23 +140,10 @@ def average_fit(
 
 
 def smallest_eigenvalue(gram: ArrayLike) -> float:
-    """Find the smallest eigenvalue of a Gram matrix.
+    """Find the smallest eigenvalue of a Gram matrix (n_samples, n_samples), which must be symmetric and finite.
 
-    Parameters
-    ----------
-    gram : array-like of shape (n_samples, n_samples)
-        Symmetric matrix of kernel values.
-
-    Returns
-    -------
-    float
-        Negative if the kernel is not positive definite; rounding leaves it uncertain by about
-        the precision of `gram` times its largest eigenvalue.
-
-    Raises
-    ------
-    InputError
-        If `gram` is not square, symmetric and finite, or is empty.
+    It is negative if the kernel is not positive definite. Rounding leaves it uncertain by about the precision of `gram` times
+    its largest eigenvalue.
 
     Examples
     --------
@@ -182,13 +169,6 @@ def largest_pd_n(gram: ArrayLike, *, tol: float = 1e-10) -> int:
     int
         The largest n whose matrix of the first n samples is positive definite, 0 to n_samples. It
         depends on the order of the samples: average over some.
-
-    Raises
-    ------
-    ConfigError
-        If `tol` is negative or not finite.
-    InputError
-        If `gram` is not square, symmetric and finite, or is empty.
 
     Notes
     -----

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -29,14 +29,6 @@ class Pairs(Protocol):
 
     def products(self) -> torch.Tensor:
         """Compute inner products of samples and templates, in a new tensor."""
-        ...
-
-
-class KernelPairs(Pairs, Protocol):
-    """Pairs that know their kernel values too."""
-
-    def kernel_values(self, kernel: Kernel) -> torch.Tensor:
-        """Compute kernel values between samples and templates, in a new tensor."""
         ...
 
 
@@ -191,7 +183,7 @@ class NystroemEmbedding(Embedding):
 
     Notes
     -----
-    ``f(w, g x) = k(w, g x)``. Features are ``L k`` with the mean values k and ``L' L = K^+``, the pseudo-inverse of
+    ``f(w, g x) = k(w, g x)``; the pairs have a method ``kernel_values(kernel)``. Features are ``L k`` with the mean values k and ``L' L = K^+``, the pseudo-inverse of
     the templates' kernel matrix.
 
     References
@@ -207,4 +199,4 @@ class NystroemEmbedding(Embedding):
 
     def values(self, pairs: Pairs) -> Iterator[torch.Tensor]:
         """Compute kernel values."""
-        yield cast(KernelPairs, pairs).kernel_values(self.kernel)
+        yield cast(Any, pairs).kernel_values(self.kernel)

@@ -199,30 +199,10 @@ class Composition(Group):
 def draw_elements(
     group: Group, n_transforms: int | None, shape: Shape, rng: RandomGenerator
 ) -> Sequence[Element]:
-    """List the transformations an estimator averages or maximises over.
+    """List the transformations, at least one, of samples of a shape that an estimator averages or maximises over.
 
-    Parameters
-    ----------
-    group : Group
-        The group.
-    n_transforms : int or None
-        How many elements to draw by the law of the group; None takes all elements of a finite one.
-    shape : tuple of int
-        Shape of one sample.
-    rng : Generator or RandomState
-        Where the draws come from.
-
-    Returns
-    -------
-    sequence
-        At least one element.
-
-    Raises
-    ------
-    ConfigError
-        If `n_transforms` is below 1, or None with a group that cannot be listed.
-    InputError
-        If the group cannot act on samples of that shape.
+    `n_transforms` of them are drawn by the law of the group; None takes all of a finite one. A ConfigError says that
+    `n_transforms` is below 1, or that the group has no list; an InputError that it cannot act on such samples.
     """
     group.check(shape)
     if n_transforms is None:
@@ -240,7 +220,7 @@ def virtual_samples(
     n_transforms: int | None = None,
     random_state: int | np.random.RandomState | None = None,
 ) -> tuple[FloatArray, NDArray[Any]]:
-    """Add transforms of labelled samples to them.
+    """Add transforms of labelled samples to them: virtual samples.
 
     Parameters
     ----------
@@ -262,14 +242,9 @@ def virtual_samples(
     labels : ndarray of shape (n_virtual,)
         Labels of all of them.
 
-    Notes
-    -----
-    A second classifier learns from them. Its Gram matrix grows with the square of the number of transformations.
-
     References
     ----------
     D. DeCoste and B. Scholkopf, Training invariant support vector machines, 2002, section 3.
-    T. Liu et al. 2022, section 3.2.
 
     Examples
     --------

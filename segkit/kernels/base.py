@@ -452,26 +452,10 @@ def median_gamma(
     max_samples: int = 1000,
     random_state: int | np.random.RandomState | None = None,
 ) -> float:
-    """Choose the gamma of a Gaussian by the median heuristic: 1 / median squared distance of two samples.
+    """Choose the gamma of a Gaussian by the median heuristic: 1 / median squared distance of two rows.
 
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, n_features)
-        At least two rows.
-    max_samples : int, default=1000
-        Number of rows to use; they are drawn at random if there are more.
-    random_state : int, RandomState instance or None, default=None
-        Seed of the draw.
-
-    Returns
-    -------
-    float
-        Gamma, in units of 1 / squared feature.
-
-    Raises
-    ------
-    InputError
-        If there is only one row, or at least half of the pairs are duplicates.
+    Of more than `max_samples` rows (n_samples, n_features) so many are drawn at random. An InputError says that there is one
+    row, or that at least half of the pairs are duplicates.
 
     Examples
     --------

@@ -118,22 +118,7 @@ class LinearMixture(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     nonlinear_columns = np.empty(0, dtype=np.intp)
 
     def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
-        """Weigh the columns.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Samples, standardised.
-        y : array-like of shape (n_samples,)
-            Labels, of two or more classes.
-        groups : array-like of shape (n_samples,), optional
-            Group of each sample, such as its image.
-
-        Returns
-        -------
-        LinearMixture
-            The fitted transformer.
-        """
+        """Weigh standardised columns (n_samples, n_features) by labels and, if given, groups such as images."""
         rows, labels = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(labels)
         self.scores_ = np.maximum(columnwise_mmd_squared(rows, labels, groups), 0)

@@ -110,27 +110,7 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
-        """Weigh the columns and draw the frequencies.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Samples, standardised.
-        y : array-like of shape (n_samples,)
-            Labels, of two or more classes.
-        groups : array-like of shape (n_samples,), optional
-            Group of each sample, such as its image.
-
-        Returns
-        -------
-        LinearGaussianMixture
-            The fitted transformer.
-
-        Raises
-        ------
-        ConfigError
-            If `gammas` or `gaussian_columns` do not fit.
-        """
+        """Weigh the columns, as `LinearMixture.fit` does, and draw the frequencies."""
         rows, labels = validate_data(self, X, y, dtype=[np.float64, np.float32])
         gammas, wanted = self._checked_gammas(), self._checked_columns()
         self.linear_ = LinearMixture().fit(rows, labels, groups)

@@ -167,20 +167,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Score the kernels, weigh them, and draw the features of their mixture.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-        y : array-like of shape (n_samples,)
-            Labels, of two or more classes.
-
-        Returns
-        -------
-        MixtureRFF
-            The fitted transformer.
-        """
+        """Score the kernels on rows (n_samples, n_features) and labels, weigh them, and draw their features."""
         rows, labels = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(labels)
         rng = check_random_state(self.random_state)

@@ -163,20 +163,7 @@ class ConditionalCovarianceSelector(SelectorMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Compute the weights and the ranks of the features.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features of each sample, in any units.
-        y : array-like of shape (n_samples,)
-            Classes or numbers.
-
-        Returns
-        -------
-        ConditionalCovarianceSelector
-            The fitted selector.
-        """
+        """Compute weights and ranks of features (n_samples, n_features), in any units, for classes or numbers."""
         problem = self._problem(X, y)
         (minimum,) = self._minima(problem, [self.n_features_to_select])
         self.weights_ = _in_all_columns(minimum.weights, problem.varying)

@@ -73,22 +73,7 @@ class MMDSelector(SelectorMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
-        """Score the features.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features of each sample, in any units.
-        y : array-like of shape (n_samples,)
-            Classes.
-        groups : array-like of shape (n_samples,), optional
-            Group of each sample, such as its image.
-
-        Returns
-        -------
-        MMDSelector
-            The fitted selector.
-        """
+        """Score features (n_samples, n_features), in any units, by labels and, if given, groups such as images."""
         rows, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
         check_classification_targets(labels)
         # Compare the extremes: with rounding, the standard deviation of a constant column may exceed 0.
