@@ -142,8 +142,8 @@ def average_fit(
 def smallest_eigenvalue(gram: ArrayLike) -> float:
     """Find the smallest eigenvalue of a Gram matrix (n_samples, n_samples), which must be symmetric and finite.
 
-    It is negative if the kernel is not positive definite. Rounding leaves it uncertain by about the precision of `gram` times
-    its largest eigenvalue.
+    It is negative if the kernel is not positive definite. Rounding leaves it uncertain by about the precision of `gram`
+    times its largest eigenvalue.
 
     Examples
     --------

@@ -183,8 +183,8 @@ class NystroemEmbedding(Embedding):
 
     Notes
     -----
-    ``f(w, g x) = k(w, g x)``; the pairs have a method ``kernel_values(kernel)``. Features are ``L k`` with the mean values k and ``L' L = K^+``, the pseudo-inverse of
-    the templates' kernel matrix.
+    ``f(w, g x) = k(w, g x)``; the pairs have a method ``kernel_values(kernel)``. Features are ``L k`` with the mean values k
+    and ``L' L = K^+``, the pseudo-inverse of the templates' kernel matrix.
 
     References
     ----------

@@ -91,15 +91,6 @@ def test_from_scratch_any_number_of_channels_will_do(n_channels):
     np.testing.assert_allclose(probabilities.sum(axis=2), 1, rtol=1e-5)
 
 
-def test_odd_sizes_are_segmented_as_mirrored_to_whole_strides():
-    net = tiny().fit(*picture())
-    image = picture(shape=(31, 33))[0]
-    probabilities = net.predict_proba(image)
-    assert probabilities.shape == (31, 33, 2)
-    mirrored = np.pad(image, [(0, 1), (0, 31), (0, 0)], mode="reflect")
-    np.testing.assert_allclose(net.predict_proba(mirrored)[:31, :33], probabilities, atol=1e-6)
-
-
 def test_fits_repeat_dropout_included():
     image, mask = picture()
     first, again = (tiny(max_steps=3, learning_rate=1e-3).fit(image, mask) for _ in range(2))

@@ -5,7 +5,7 @@ from sklearn.base import clone
 
 from segkit.baselines import UNet
 from segkit.baselines.training import _hold_out
-from segkit.errors import ConfigError, InputError, OutputError
+from segkit.errors import ConfigError, OutputError
 from segkit.images import UNLABELLED
 
 
@@ -294,10 +294,3 @@ def test_options_that_do_not_fit_are_named():
         with pytest.raises(ConfigError) as raised:
             tiny(**options).fit(*picture())
         assert str(raised.value) == message
-
-
-def test_images_of_another_kind_are_refused():
-    image, mask = picture()
-    net = tiny(max_steps=1).fit(image, mask)
-    with pytest.raises(InputError, match="image with 3 channels, the model was trained on 1"):
-        net.predict(np.repeat(image, 3, axis=2))

@@ -49,21 +49,6 @@ def test_probabilities_are_those_of_the_network_on_the_mirrored_image():
     np.testing.assert_allclose(net.predict_proba(mirrored)[:45, :53], probabilities, atol=1e-6)
 
 
-def test_images_smaller_than_the_stride_are_mirrored_too():
-    net = tiny(max_steps=1, augment=False).fit(*picture(0))
-    small = picture(1)[0][:1, :2]
-    mirrored = np.pad(small, ((0, 3), (0, 2), (0, 0)), mode="reflect")
-    probabilities = net.predict_proba(small)
-    assert probabilities.shape == (1, 2, 3)
-    np.testing.assert_allclose(net.predict_proba(mirrored)[:1, :2], probabilities, atol=1e-6)
-
-
-def test_mask_values_come_back():
-    image, mask = picture(0)
-    net = tiny(max_steps=1, augment=False).fit(image, np.array([10, 20, 30], dtype=np.uint8)[mask])
-    assert set(np.unique(net.predict(image))) <= {10, 20, 30}
-
-
 def test_levels_double_their_filters_and_parameters_are_counted():
     """Convolutions, without bias, and normalisations of each level, summed by hand for depth 1."""
     n, n_image_channels, n_classes = 4, 3, 2

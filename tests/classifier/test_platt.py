@@ -3,9 +3,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.frozen import FrozenEstimator
 
 from segkit.classifier.platt import PlattScaling
 from segkit.errors import InputError
@@ -31,33 +28,6 @@ def test_two_decision_values_meet_their_mean_targets():
 def test_equal_decisions_give_the_mean_target():
     platt = PlattScaling().fit(np.full(6, 2.0), [1, 1, 0, 0, 0, 0])
     assert platt.predict_proba([2.0])[0, 1] == pytest.approx((2 * 3 / 4 + 4 / 6) / 6)
-
-
-class Decisions(ClassifierMixin, BaseEstimator):
-    """A classifier whose decision is its only feature."""
-
-    def fit(self, X, y):
-        self.classes_ = np.unique(y)
-        return self
-
-    def decision_function(self, X):
-        return X[:, 0]
-
-    def predict(self, X):
-        return self.classes_[(X[:, 0] > 0).astype(int)]
-
-
-@pytest.mark.filterwarnings("ignore:Since FrozenEstimator")
-def test_same_sigmoid_as_scikit_learn():
-    decision, y = noisy(400, 1)
-    weight = np.random.default_rng(2).uniform(0.5, 2, size=400)
-    reference = CalibratedClassifierCV(
-        FrozenEstimator(Decisions().fit(decision[:, None], y)), method="sigmoid", ensemble=False
-    )
-    reference.fit(decision[:, None], y, sample_weight=weight)
-    platt = PlattScaling().fit(decision, y, weight)
-    grid = np.linspace(-3, 3, 7)
-    np.testing.assert_allclose(platt.predict_proba(grid), reference.predict_proba(grid[:, None]), atol=2e-4)
 
 
 @settings(max_examples=12)

@@ -7,7 +7,6 @@ from segkit import (
     ConditionalCovarianceSelector,
     ConvNetBank,
     MixtureRFF,
-    ModuleBank,
     OrbitBank,
     ScatteringBank,
     Segmenter,
@@ -17,7 +16,6 @@ from segkit.features import (
     Channel,
     FeatureMaps,
     FilterBank,
-    Module,
     OrbitAveraged,
     bank_from_dict,
     bank_to_dict,
@@ -177,29 +175,6 @@ def test_turned_images_are_mirrored_at_their_edges(orbit, monkeypatch):
         for pixel in np.ndindex(*turned.shape):
             row, col = back @ (pixel - turned_centre) + centre + 12
             assert turned[pixel] == pytest.approx(bilinear(mirrored, row, col), abs=1e-5)
-
-
-def test_turning_by_any_angle_turns_the_maps():
-    """20 degrees is not one of twelve equispaced angles."""
-    image = texture((61, 61), sigma=2)
-
-    def turn(array):
-        return ndimage.rotate(array, 20, axes=(1, 0), reshape=False, order=3, mode="mirror").astype("float32")
-
-    rows, cols = np.indices(image.shape) - 30
-    inside = np.hypot(rows, cols) < 20
-    bank = ModuleBank((Module(n_scales=1, n_angles=2),))
-
-    def error(orbit):
-        averaged = OrbitAveraged(bank, group=group_of(orbit))
-        wanted = np.arange(1, len(averaged.channels(1)))
-        maps = averaged.dense(image, wanted)
-        expected = np.stack([turn(channel) for channel in maps])[:, inside]
-        difference = averaged.dense(turn(image), wanted)[:, inside] - expected
-        return np.sqrt(np.mean(difference**2)) / expected.std()
-
-    assert error(12) < 0.1
-    assert error(1) > 0.3
 
 
 def test_a_turned_ramp_is_found_where_it_was(rng):

@@ -117,39 +117,6 @@ def test_quarter_turns_turn_the_maps(options, stride):
     assert np.quantile(difference, 0.999) < 2e-4
 
 
-def test_mirror_images_give_mirrored_maps_with_reflections():
-    mirrored = IMAGE[:, ::-1]
-    with_, without = small(reflections=True), small()
-    np.testing.assert_allclose(with_.dense(mirrored), with_.dense(IMAGE)[:, :, ::-1], atol=1e-4)
-    assert np.abs(without.dense(mirrored) - without.dense(IMAGE)[:, :, ::-1]).max() > 0.05
-
-
-def turn(array, angle):
-    return ndimage.rotate(array, angle, axes=(1, 0), reshape=False, order=3, mode="mirror").astype(np.float32)
-
-
-def disc(shape, margin):
-    rows, cols = np.indices(shape)
-    radius = min(shape) / 2 - margin
-    return np.hypot(rows - (shape[0] - 1) / 2, cols - (shape[1] - 1) / 2) < radius
-
-
-def test_any_turn_turns_the_maps():
-    """17 degrees is not among the angles."""
-    image = noise((61, 61))
-    inside = disc(image.shape, 11)
-
-    def error(n_angles):
-        bank = small(n_angles=n_angles)
-        wanted = orbit_channels(bank, 1)
-        expected = [turn(channel, 17) for channel in bank.dense(image, wanted)]
-        difference = (bank.dense(turn(image, 17), wanted) - expected)[:, inside]
-        return np.sqrt(np.mean(difference**2))
-
-    assert error(16) < 0.01
-    assert error(1) > 0.1
-
-
 @pytest.mark.parametrize(("gain", "shift"), [(0.2, 0.5), (1.5, -0.5)])
 def test_brightness_and_contrast_do_not_matter_to_patches(gain, shift, monkeypatch):
     monkeypatch.setattr("segkit.features.orbit.FLOOR", 1e-5)

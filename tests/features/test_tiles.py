@@ -69,15 +69,6 @@ def test_cores_share_out_the_image_and_see_what_they_depend_on(shape, halo, alig
         assert max(np.prod(tile.shape) for tile in tiles) <= (limit**0.5 + alignment) ** 2
 
 
-def test_positions_on_and_between_pixels_are_held_once(monkeypatch, rng):
-    monkeypatch.setattr(tiles_module, "PIXELS_AT_ONCE", 20**2)
-    rows = np.concatenate([rng.uniform(0, 49, 200), np.arange(50)])
-    cols = np.concatenate([rng.uniform(0, 69, 200), np.arange(50)])
-    tiles = cut((50, 70), 2, 1)
-    assert len(tiles) > 4
-    assert (sum(tile.holds(rows, cols).astype(int) for tile in tiles) == 1).all()
-
-
 @pytest.mark.parametrize("bank", BANKS, ids=lambda bank: bank.label)
 def test_features_by_tiles_are_those_of_the_image(bank, rng, monkeypatch):
     image = rng.random((150, 221, 3), dtype=np.float32)

@@ -60,14 +60,6 @@ def test_quadratic_volumes_have_their_true_derivatives(spacing, n_planes):
     np.testing.assert_allclose([centre[f"curvature {order}"] for order in (1, 2, 3)], expected, atol=1e-5)
 
 
-def test_turns_within_the_plane_turn_the_maps(rng):
-    volume = rng.random((5, 16, 16, 2))
-    bank = VolumeBank(n_planes=5, z_spacing=3, sigma_max=2)
-    turned = bank.dense(as_channels(np.rot90(volume, axes=(1, 2))))
-    expected = np.rot90(bank.dense(as_channels(volume)), axes=(1, 2))
-    np.testing.assert_allclose(turned, expected, atol=1e-5)
-
-
 def test_a_single_plane_has_no_depth():
     smooth, first, second = depth_weights(1, 2.0, 1.0)
     assert (smooth, first, second) == ([1], [0], [0])

@@ -49,13 +49,6 @@ def test_scaling_law(family):
 
 
 @families
-def test_a_quarter_turn_exchanges_x_and_y(name):
-    atoms = FAMILIES[name].atoms((48, 48), 2, 8)
-    assert FAMILIES[name].angles(8)[4] == 90
-    np.testing.assert_allclose(atoms[:, 4], atoms[:, 0].swapaxes(-1, -2), atol=1e-6)
-
-
-@families
 def test_angles_point_at_the_centre_of_the_spectrum(name):
     family = FAMILIES[name]
     y, x = np.fft.fftfreq(128)[:, None], np.fft.fftfreq(128)[None, :]

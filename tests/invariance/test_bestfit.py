@@ -95,17 +95,6 @@ def test_gram_matrix_of_more_samples_than_a_block_of_rows(fit, reduce, rng):
     np.testing.assert_allclose(gram, naive(reduce, Polynomial(degree=2), Permutation(), X, X), rtol=1e-9)
 
 
-@pytest.mark.parametrize("fit", [best_fit, average_fit])
-@pytest.mark.parametrize("group", WHOLE_GROUPS, ids=repr)
-def test_transforming_either_argument_changes_nothing(fit, group, rng):
-    X, Y = rng.normal(size=(3, 4, 4)), rng.normal(size=(2, 4, 4))
-    kernel = partial(fit, base=Gaussian(0.1), group=group)
-    expected = kernel(X, Y)
-    for element in group.elements((4, 4))[::13]:
-        np.testing.assert_allclose(kernel(group.act(element, X), Y), expected, rtol=1e-9)
-        np.testing.assert_allclose(kernel(X, group.act(element, Y)), expected, rtol=1e-9)
-
-
 @settings(max_examples=8)
 @given(st.integers(1, 20), st.integers(1, 40), st.integers(1, 200_000), st.integers(0, 99))
 def test_memory_limit_changes_no_value(n, m, memory_limit, seed):
@@ -215,21 +204,6 @@ def test_authors_values_on_a_local_base(oracle, name, window, group):
     base = LocalPolynomialKernel(windows=window, normalization="reference")
     values = best_fit(A, B, base=base, group=group, symmetric=False)
     np.testing.assert_allclose(values, oracle[name], rtol=2e-6)
-
-
-def test_samples_of_other_shapes():
-    message = (
-        r"^arrays of shapes \(2, 3, 3\) and \(2, 4, 4\): a kernel compares samples of one shape; "
-        r"pass \(n, \*shape\) and \(m, \*shape\)$"
-    )
-    with pytest.raises(InputError, match=message):
-        best_fit(np.ones((2, 3, 3)), np.ones((2, 4, 4)))
-
-
-def test_samples_that_are_not_finite():
-    message = r"^1 of 1 values are NaN or infinite: replace them or leave out their samples$"
-    with pytest.raises(InputError, match=message):
-        average_fit([[1.0]], [[np.nan]])
 
 
 @pytest.mark.parametrize("group", [Identity(), Translation(1), Rotation((-10, 20))], ids=repr)

@@ -2,8 +2,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -49,19 +47,6 @@ def test_equals_the_printed_definition(shape, group, n_transforms, rng):
     features = cdf.fit_transform(X)
     np.testing.assert_allclose(cdf.thresholds_, 1.5 * np.arange(-3, 4) / 3)
     np.testing.assert_allclose(features, loop(cdf, X, group), atol=1e-12)
-
-
-@settings(max_examples=20)
-@given(seed=st.integers(0, 1000), n_bins=st.integers(1, 6), quadrature=st.sampled_from(["sum", "trapezoid"]))
-def test_distributions_grow_to_one(seed, n_bins, quadrature):
-    X = np.random.default_rng(seed).normal(size=(5, 3, 3))
-    cdf = GroupCDF(3, n_bins, group=Dihedral(), quadrature=quadrature, random_state=seed)
-    features = cdf.fit_transform(X)
-    weights = _quadrature_weights(cdf.thresholds_, rule=quadrature)
-    distributions = features.reshape(5, 2 * n_bins + 1, 3) / np.sqrt(weights / 3)[:, None]
-    assert (np.diff(distributions, axis=1) >= -1e-12).all()
-    np.testing.assert_allclose(distributions[:, -1], 1)
-    np.testing.assert_allclose(distributions[:, 0], 0)
 
 
 def test_ties_count_as_below():

@@ -166,23 +166,6 @@ def test_nystroem_of_a_local_kernel_is_that_kernel(kernel, rng):
     np.testing.assert_allclose(features @ features.T, kernel(X), rtol=1e-6)
 
 
-@pytest.mark.parametrize("frequencies", ["orthogonal", "qmc"])
-def test_even_frequencies_err_less_than_independent_ones(frequencies, rng):
-    X = rng.normal(size=(10, 4)) / 2
-    exact = Gaussian(0.5)(X)
-
-    def error(frequencies):
-        grams = []
-        for seed in range(20):
-            features = OrbitFourier(
-                Gaussian(0.5), n_components=128, frequencies=frequencies, random_state=seed
-            ).fit_transform(X)
-            grams.append(features @ features.T)
-        return np.mean((np.array(grams) - exact) ** 2)
-
-    assert error(frequencies) < 0.6 * error("random")
-
-
 @pytest.mark.parametrize("make", [OrbitFourier, OrbitNystroem])
 def test_bad_input(make):
     X = np.random.default_rng(0).normal(size=(5, 4, 4))

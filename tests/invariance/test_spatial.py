@@ -3,7 +3,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from scipy import ndimage
-from skimage.transform import warp_polar
 
 from segkit.errors import ConfigError, InputError
 from segkit.invariance import Affine, Dihedral, LogNormal, Normal, Rotation, Scaling, Translation, Uniform
@@ -103,17 +102,6 @@ def test_affine_follows_its_laws():
     assert np.std(np.log(factors)) == pytest.approx(0.3, rel=0.05)
     angles = [np.degrees(np.arctan2(matrix[1, 0], matrix[0, 0])) for matrix in drawn]
     assert -20 <= min(angles) < -15 < 15 < max(angles) <= 20
-
-
-def test_turns_of_a_polar_grid_are_shifts():
-    """Turns to the left move columns up: warp_polar counts angles clockwise."""
-    rows, cols = np.indices((41, 41)) - 20
-    blob = np.exp(-((rows - 3) ** 2 + cols**2) / 40) + np.exp(-(rows**2 + (cols + 6) ** 2) / 20)
-    turned = Rotation().act(45.0, blob[None])[0]
-    polar, turned = (warp_polar(image, output_shape=(24, 15)) for image in (blob, turned))
-    group = Translation((12, 0))
-    assert len(group.elements((24, 15))) == 24
-    np.testing.assert_allclose(turned, group.act((-3, 0), polar[None])[0], atol=0.06)
 
 
 @pytest.mark.parametrize(
