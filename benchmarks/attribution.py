@@ -298,10 +298,10 @@ def attribution(found: Sequence[Row]) -> str:
     effects = []
     for effect in EFFECTS:
         found = [effect_of(scores, effect) for scores in by_size.values()]
-        effects.append([effect.title, *(difference_of(one, doubt=True) for one in found)])
+        effects.append([effect.title, *(difference_of(one, doubt=True, splits=False) for one in found)])
     splits = ", ".join(f"{name} {len(seeds)}" for name, seeds in whole_seeds(rows).items())
     table = markdown_table(["main effect on mean IoU", *sizes], effects)
-    return f"{table}\nSets have equal weight. Splits: {splits}."
+    return f"{table}\nSets have equal weight. Splits: {splits}. Intervals are about pictures only."
 
 
 TABLES = {"attribution": attribution}

@@ -1,15 +1,17 @@
-"""Tables of Markdown, and the cells that they have in common: scores with intervals, differences."""
+"""Tables of Markdown, and their common cells: scores with intervals, differences, numbers beside a paper's."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
+from benchmarks.rows import Row
 from segkit.evaluation.statistics import Comparison, bootstrap_interval
+
+# A paper's number for the values of some settings.
+Papers = Mapping[tuple[Any, ...], float]
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -60,21 +62,56 @@ def paired(
     return [first[key] for key in shared], [second[key] for key in shared], list(images), list(seeds)
 
 
-def difference_of(found: Comparison, *, doubt: bool = False) -> str:
+def difference_of(found: Comparison, *, doubt: bool = False, splits: bool = True) -> str:
     """Write a difference with its interval, on how many sets one split alone was run, and whether it may be chance."""
     n_alone, n_sets = found.n_seeds.count(1), len(found.n_seeds)
     of_sets = f" on {n_alone} of {n_sets} sets" if n_alone < n_sets else ""
     low, high = found.interval
-    notes = f", images only{of_sets}" * bool(n_alone) + ", may be chance" * (doubt and low <= 0 <= high)
+    notes = f", images only{of_sets}" * bool(n_alone and splits) + ", may be chance" * (
+        doubt and low <= 0 <= high
+    )
     return signed(found.difference, found.interval) + notes
 
 
-def wilson_interval(n_hits: float, n: float) -> tuple[float, float]:
-    """95 % interval of a share of n trials (E. B. Wilson, Journal of the American Statistical Association 22, 1927).
+def to_hundredths(figures: Mapping[str, Any]) -> str:
+    """Write a value with half its interval, if it has one; the longer half, where they differ."""
+    value, interval = figures["value"], figures["interval"]
+    told = format(value, "+.2f" if figures.get("is_difference") else ".2f")
+    return (
+        told
+        if interval is None
+        else f"{told}\u00a0±\u00a0{max(value - interval[0], interval[1] - value):.2f}"
+    )
 
-    Neither has to be whole: a weighted sample has an effective size.
+
+def to_tenths(figures: Mapping[str, Any]) -> str:
+    """Write a value without its interval."""
+    return f"{figures['value']:.1f}"
+
+
+def pivot(
+    rows: Iterable[Row],
+    columns: str,
+    papers: Papers | None = None,
+    cell: Callable[[Mapping[str, Any]], str] = to_hundredths,
+    title: str = "{}",
+) -> str:
+    """Make a table with a column for each value of one setting, the paper's numbers beside the measured ones.
+
+    The other settings name the lines. Numbers of the paper that are not measured get lines of their own.
     """
-    z, share = float(ndtri(0.975)), n_hits / n
-    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-    return max(0.0, centre - half), min(1.0, centre + half)
+    rows = list(rows)
+    names = list(dict.fromkeys(name for row in rows for name in row["where"]))
+    found = {tuple(row["where"].get(name, "") for name in names): cell(row["figures"]) for row in rows}
+    for key, number in (papers or {}).items():
+        paper = f"paper {number:,}" if isinstance(number, int) else f"paper {number:.2f}"
+        found[key] = f"{found[key]}, {paper}" if key in found else paper
+    place = names.index(columns)
+    values = list(dict.fromkeys(key[place] for key in found))
+    lines: dict[tuple[Any, ...], dict[Any, str]] = {}
+    for key, text in found.items():
+        lines.setdefault(key[:place] + key[place + 1 :], {})[key[place]] = text
+    header = [*(name for name in names if name != columns), *map(title.format, values)]
+    return markdown_table(
+        header, ([*key, *(cells.get(value, "") for value in values)] for key, cells in lines.items())
+    )

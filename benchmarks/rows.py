@@ -13,8 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binomtest
+
 from segkit._files import atomic
 from segkit.benchmark.machine import machine
+from segkit.evaluation.statistics import student_interval
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
@@ -101,6 +106,11 @@ class Study:
             raise MissingDataError(f"no {path}: give the folder that holds {Path(*names)} with --data")
         return path
 
+    def arrays(self, path: str) -> dict[str, NDArray[Any]]:
+        """Read the arrays of an npz file below the folder of the data."""
+        with np.load(self.folder(path)) as found:
+            return dict(found)
+
     def weight(self, name: str) -> str:
         """Return the file of a network's weights: the one in the folder of weights that begins with its name."""
         found = (
@@ -158,3 +168,27 @@ def read(name: str) -> list[Row]:
 def flat(rows: Iterable[Row], what: str | None = None) -> list[dict[str, Any]]:
     """Return settings and figures of rows, of one kind if it is given, as one dict each."""
     return [row["where"] | row["figures"] for row in rows if what in (None, row["what"])]
+
+
+def select(rows: Iterable[Row], what: str, **where: Any) -> list[Row]:
+    """Rows of one kind with some settings, which are left out of them."""
+    found = []
+    for row in rows:
+        if row["what"] == what and all(row["where"].get(name) == value for name, value in where.items()):
+            rest = {name: value for name, value in row["where"].items() if name not in where}
+            found.append({**row, "where": rest})
+    return found
+
+
+def accuracy(predicted: ArrayLike, truth: ArrayLike) -> dict[str, Any]:
+    """Percentage of right predictions, with its 95 % interval."""
+    right = np.asarray(predicted) == np.asarray(truth)
+    interval = [100 * end for end in binomtest(int(right.sum()), right.size).proportion_ci(method="wilson")]
+    return {"value": 100 * float(right.mean()), "interval": interval}
+
+
+def mean_of_runs(values: Iterable[float]) -> dict[str, Any]:
+    """Mean of repetitions, with the 95 % interval of Student's t where there are two or more."""
+    runs = [float(value) for value in values]
+    interval = list(student_interval(runs)) if len(runs) > 1 else None
+    return {"value": float(np.mean(runs)), "interval": interval, "runs": runs}

@@ -30,7 +30,6 @@ from sklearn.svm import SVC
 
 from benchmarks.markdown import markdown_table, signed
 from benchmarks.rows import Row, Study, flat
-from benchmarks.tables.common import arrays
 from segkit.evaluation.statistics import student_interval
 from segkit.kernels import mixture_weights, mmd
 from segkit.selection import ConditionalCovarianceSelector
@@ -57,7 +56,7 @@ def run(study: Study) -> None:
         study.row({"set": "made-up", "split": 0}, partial(measure, X, y, 0, (6, 4, 2)))
         return
     for name in SETS:
-        stored = arrays(study, f"kernel-data/{name}/{name}.npz")
+        stored = study.arrays(f"kernel-data/{name}/{name}.npz")
         X, y = stored["X"].astype(np.float64), stored["y"]
         for split in range(20):
             study.row({"set": name, "split": split}, partial(measure, X, y, split, N_FEATURES))

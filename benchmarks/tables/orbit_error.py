@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 
 from benchmarks.markdown import markdown_table
 from benchmarks.rows import Row, Study, flat
-from benchmarks.tables.common import arrays
 from benchmarks.tables.orbit_features import coulomb_matrices, gaussian, median_distance
 from benchmarks.tables.rates import slope, slope_interval
 from segkit.invariance import NormSortedPermutation, OrbitFourier, Translation
@@ -54,9 +53,9 @@ def run(study: Study) -> None:
     n_seeds, n_draws, sizes, drawn = (
         (2, 2, N_FREQUENCIES[:3], N_DRAWN[:3]) if study.quick else (5, 20, N_FREQUENCIES, N_DRAWN)
     )
-    upper = arrays(study, "kernel-data/qm7/qm7_coulomb_triu.npz")["X_triu"]
+    upper = study.arrays("kernel-data/qm7/qm7_coulomb_triu.npz")["X_triu"]
     matrices = coulomb_matrices(upper[np.random.default_rng(0).permutation(len(upper))[:n]])
-    digits = arrays(study, "kernel-data/mnist/mnist.npz")["X_train"][:n_images] / 255
+    digits = study.arrays("kernel-data/mnist/mnist.npz")["X_train"][:n_images] / 255
     ordered = NormSortedPermutation(noise=0.0)
     [order] = ordered.elements(matrices.shape[1:])
     kernel = gaussian(median_distance(ordered.act(order, matrices)))

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from benchmarks.rows import Row, Study
-from benchmarks.tables.common import accuracy, arrays, mean_of_runs, pivot, select
+from benchmarks.markdown import pivot
+from benchmarks.rows import Row, Study, accuracy, mean_of_runs, select
 from benchmarks.tables.ridge import (
     Axis,
     Folds,
@@ -106,7 +106,7 @@ def run(study: Study) -> None:
 def turned_digits(study: Study) -> None:
     """Table 2: accuracy on the 10,000 test images, and in five folds of 5,000 training images."""
     n_templates, n_turns = (100, 8) if study.quick else (7000, 100)
-    stored = arrays(study, "kernel-data/mnist_rot_regen/mnist_rot_regen.npz")
+    stored = study.arrays("kernel-data/mnist_rot_regen/mnist_rot_regen.npz")
     X, test_X = (stored[f"X_{part}"].astype(np.float32) / 255 for part in ("train", "test"))
     y, test_y = stored["y_train"], stored["y_test"]
     if study.quick:
@@ -145,7 +145,7 @@ def turned_digits(study: Study) -> None:
 def photographs(study: Study) -> None:
     """Table 3: CIFAR-10, all 5,000 images that are at hand, one fold the test images of the set."""
     n_templates, n_landmarks, n_maps = (60, 40, 4) if study.quick else (10_000, 2000, 50)
-    stored = arrays(study, "kernel-data/cifar10_subset/cifar10_subset.npz")
+    stored = study.arrays("kernel-data/cifar10_subset/cifar10_subset.npz")
     X = np.concatenate([stored["X_test"], stored["X_train"]]).astype(np.float32)
     X -= X.mean(axis=(1, 2, 3), keepdims=True)
     X /= X.std(axis=(1, 2, 3), keepdims=True)
@@ -188,8 +188,8 @@ def molecules(study: Study) -> None:
     """
     n_templates, n_orders, n_landmarks = (50, 3, 50) if study.quick else (10_000, 70, 4000)
     second_sizes = (100, 40) if study.quick else (10_000, 2000)
-    stored = arrays(study, "kernel-data/qm7/qm7.npz")
-    matrices = coulomb_matrices(arrays(study, "kernel-data/qm7/qm7_coulomb_triu.npz")["X_triu"])
+    stored = study.arrays("kernel-data/qm7/qm7.npz")
+    matrices = coulomb_matrices(study.arrays("kernel-data/qm7/qm7_coulomb_triu.npz")["X_triu"])
     energies, folds = stored["T"].astype(np.float64), stored["fold_regen"]
     if study.quick:
         matrices, energies, folds = matrices[:150], energies[:150], folds[:150]

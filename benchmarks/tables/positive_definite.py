@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import spotrf
 
-from benchmarks.rows import Row, Study
-from benchmarks.tables.common import arrays, mean_of_runs, pivot
+from benchmarks.markdown import pivot
+from benchmarks.rows import Row, Study, mean_of_runs
 from benchmarks.tables.few_digits import NOISE, shifted
 from segkit.invariance import Translation, best_fit, largest_pd_n
 from segkit.kernels import Polynomial
@@ -132,8 +132,8 @@ def without_copies(products: Floats, images: Floats) -> tuple[Floats, Floats]:
 
 def samples(study: Study) -> Iterator[tuple[str, Floats]]:
     """Images of each domain, digits and letters in [0, 1], float64: eigenvalues near 0 decide."""
-    digits = arrays(study, "kernel-data/mnist/mnist.npz")["X_train"]
-    letters = arrays(study, "kernel-data/az_letters_sample/az_letters_sample.npz")["X_uniform"]
+    digits = study.arrays("kernel-data/mnist/mnist.npz")["X_train"]
+    letters = study.arrays("kernel-data/az_letters_sample/az_letters_sample.npz")["X_uniform"]
     rng = np.random.default_rng(0)
     n, n_shifted = (60, 40) if study.quick else (1000, 1000)
 

@@ -40,7 +40,6 @@ from scipy.special import gammainc, gammaln
 
 from benchmarks.markdown import markdown_table
 from benchmarks.rows import Row, Study, flat
-from benchmarks.tables.common import arrays
 from segkit.invariance import GroupCDF, Translation
 from segkit.kernels import Gaussian, mixture_weights, mmd_squared
 
@@ -67,7 +66,7 @@ def run(study: Study) -> None:
     for n in sizes:
         study.row({"n": n}, partial(errors_of_mmd, n, n_repeats, seed=0), what="004 theorem 5.1")
     n_points, n_draws = (4, 3) if study.quick else (10, 10)
-    images = arrays(study, "kernel-data/mnist/mnist.npz")["X_train"][:n_points] / 255
+    images = study.arrays("kernel-data/mnist/mnist.npz")["X_train"][:n_points] / 255
     images = images / np.linalg.norm(images, axis=(1, 2), keepdims=True)
     study.row({}, partial(kernel, images), what="000 theorem 1")
     for sweep, settings in sweeps(quick=study.quick).items():

@@ -1,10 +1,19 @@
 import numpy as np
 import pytest
 
-from benchmarks.tables import cdf_digits
-from benchmarks.tables.cdf_digits import N_ELEMENTS, at_speed, features_of_paper, unit
-from benchmarks.tables.cdf_digits import cdf as digits_cdf
-from benchmarks.tables.common import pivot
+from benchmarks.markdown import pivot
+from benchmarks.tables import cdf
+from benchmarks.tables.cdf import (
+    N_PERMUTATIONS,
+    at_speed,
+    cdf_of_digits,
+    cdf_of_sequences,
+    features_of_paper,
+    fewest_columns,
+    multisets,
+    sequences,
+    unit,
+)
 from benchmarks.tables.few_digits import LAYERS, PAPERS_LAYER, layers_of_windows
 from benchmarks.tables.positive_definite import (
     BASES,
@@ -14,7 +23,6 @@ from benchmarks.tables.positive_definite import (
     theorem,
     without_copies,
 )
-from benchmarks.tables.sequences import N_PERMUTATIONS, cdf, fewest_columns, multisets, sequences
 from segkit.invariance import Translation, best_fit
 from segkit.kernels import Polynomial
 
@@ -30,7 +38,7 @@ def test_numbers_of_the_paper_stand_beside_the_measured_ones():
     assert pivot(rows, "layers", papers, title="layers: {}").splitlines() == [
         "| features | layers: 1 | layers: 2 |",
         "| --- | --- | --- |",
-        "| ours | 2.00 (±1.50), paper 2.50 | 1.50 |",
+        "| ours | 2.00\u00a0±\u00a01.50, paper 2.50 | 1.50 |",
         "| other | paper 4.00 |  |",
     ]
 
@@ -43,7 +51,7 @@ def digits():
 def test_one_column_stands_for_all_constant_ones(digits):
     n, m = 20, 3
     train, test = features_of_paper(n, m, digits[:6], digits[6:])
-    whole = digits_cdf(n, m, N_ELEMENTS, "[-s, s]", seed=0)
+    whole = cdf_of_digits(n, m, "[-s, s]")
     expected = whole.fit_transform(digits[:6])
     assert expected.shape[1] == (2 * n + 1) * m > train.shape[1]
     np.testing.assert_allclose(train @ train.T, expected @ expected.T, rtol=1e-5)
@@ -51,7 +59,7 @@ def test_one_column_stands_for_all_constant_ones(digits):
 
 
 def test_thresholds_that_do_not_hold_all_projections_are_refused(digits, monkeypatch):
-    monkeypatch.setattr(cdf_digits, "LARGEST", 1.0)
+    monkeypatch.setattr(cdf, "LARGEST", 1.0)
     with pytest.raises(ValueError, match=r"beyond 1\.0 standard deviations"):
         features_of_paper(50, 3, digits[:6], digits[6:])
 
@@ -76,7 +84,7 @@ def test_fewer_columns_keep_inner_products(rng):
 
 @pytest.mark.parametrize(("n_elements", "is_invariant"), [(N_PERMUTATIONS, True), (3, False)])
 def test_only_all_permutations_make_features_of_multisets(n_elements, is_invariant):
-    found = cdf(5, 2, 0, n_elements=n_elements)
+    found = cdf_of_sequences(5, 2, 0, n_elements=n_elements)
     of_sequences = found.features[found.rows]
     assert len(of_sequences) == len(sequences())
     orbit = multisets()[1]
@@ -85,7 +93,7 @@ def test_only_all_permutations_make_features_of_multisets(n_elements, is_invaria
 
 
 def test_the_range_of_the_data_has_other_thresholds():
-    usual, narrow = (cdf(2, 1, 0, reach=reach).features for reach in ("[-s, s]", "data"))
+    usual, narrow = (cdf_of_sequences(2, 1, 0, reach=reach).features for reach in ("[-s, s]", "data"))
     varying = [np.count_nonzero(np.ptp(features, axis=0) > 1e-12) for features in (usual, narrow)]
     assert varying[1] > varying[0]
 
@@ -105,8 +113,8 @@ def test_differences_are_of_the_same_draws():
         for kernel, runs in ((PAPERS_LAYER, [80, 82, 84]), ("two", [81, 83, 86]))
     ]
     lines = layers_of_windows(rows).splitlines()
-    assert lines[2].endswith("| 82.00 (±12.00) |")
-    assert lines[3] == "| two | +1.33 (±1.43) |"
+    assert lines[2].endswith("| 82.00\u00a0±\u00a012.00 |")
+    assert lines[3] == "| two | +1.33\u00a0±\u00a01.43 |"
 
 
 @pytest.fixture
