@@ -16,7 +16,6 @@ STUDIES: dict[str, str] = {
     "figures": "benchmarks.figures",
     "kills": "benchmarks.kills",
     "fuzz": "benchmarks.fuzz",
-    "fuzz_images": "benchmarks.fuzz_images",
     "reproducibility": "benchmarks.reproducibility",
     "soak": "benchmarks.soak",
     "cdf": "benchmarks.tables.cdf",

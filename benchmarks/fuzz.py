@@ -1,32 +1,40 @@
-"""Fuzzing of what reads files from strangers: model files, configurations, meanings of mask values.
+"""Fuzzing of what reads files from strangers: model files, images, OME-Zarr, configurations, meanings of mask values.
 
-``python -m benchmarks fuzz`` is the campaign on model files. It is guided by coverage (atheris, in the extra ``fuzz``).
-Inputs that reached something new, and faults, are kept in .fuzz. An input may be accepted or refused by
-an error of the SegkitError family. Anything else, more than 5 seconds, or more memory than the limit is a fault: the
-input is kept beside the corpus, and the result counts it.
+``python -m benchmarks fuzz`` is the campaign on model files, images and OME-Zarr. That on model files is guided by coverage
+(atheris, in the extra ``fuzz``): inputs that reached something new, and faults, are kept in .fuzz. Images and OME-Zarr are
+damaged sound files; input i is the same on every machine. An input may be accepted or refused by an error of the SegkitError
+family. Anything else, more than 5 seconds, or more memory than the limit is a fault: the input is kept beside the corpus,
+and the result counts it.
 
-Mutations know the structure of a model file: they change bytes, JSON or arrays, and mend the digests afterwards, so that
-what lies behind the digests is reached. Without atheris they serve the short form among the tests.
+Mutations know the structure of a file: they change bytes, JSON or arrays, and mend digests and sums afterwards, so that what
+lies behind them is reached. Without atheris they serve the short form among the tests.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import random
 import resource
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+import warnings
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tifffile
+from PIL import Image
 
 from benchmarks.markdown import markdown_table
 from benchmarks.rows import ROOT, Row, Study, flat
@@ -36,6 +44,7 @@ CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 # What grows beside the kept corpus: inputs that reached something new, and faults.
 WORK = ROOT / ".fuzz"
 SECONDS, MEGABYTES = 5, 2048
+EXTENSIONS = (".png", ".jpg", ".bmp", ".tif")
 NEVER = 1_000_000
 # Imports, and mutations, of a busy machine.
 SECONDS_TO_START = 300
@@ -43,6 +52,7 @@ LONGEST = 40_000
 # Inputs of one process: results are written, and memory is given back, after each.
 INPUTS_AT_ONCE = 50_000
 INPUTS_BETWEEN_WRITES = 1000
+_SIZES = (0, 1, 2, 7, 127, 128, 255, 256, 32767, 65535, 2**24, 2**31 - 1, 2**31, 2**32 - 1)
 _INTERESTING: tuple[Any, ...] = (
     0, 1, -1, 2, 3, 255, 256, 2**31, 2**53 + 1, 2**63, 10**12, 10**30, -(2**63), 0.0, -0.0, 0.5, 1e-320, 1e308, -1e308,
     math.nan, math.inf, -math.inf, "", "a", "0", "each", "\ud800", "x" * 300, "http://127.0.0.1:9/a-00000000.pth", None,
@@ -118,16 +128,68 @@ def read_labels(data: bytes) -> str:
     return "accepted"
 
 
+def read_image_file(data: bytes) -> str:
+    """Read an image as each of segkit's readers of images does; its first byte is the place of its extension."""
+    from segkit.images import check_image, read_mask, read_pages, read_pixel_size
+    from segkit.images.read import count_pages, image_from_page
+
+    def read_image(path: Path) -> None:
+        for page in read_pages(path):
+            check_image(image_from_page(page, name=str(path)), name=str(path))
+
+    with tempfile.TemporaryDirectory(dir=_fast_folder()) as folder:
+        path = Path(folder) / f"input{EXTENSIONS[data[0] % len(EXTENSIONS)] if data else '.png'}"
+        path.write_bytes(data[1:])
+        readers = (read_image, read_mask, read_pixel_size, count_pages)
+        outcomes = [_read_or_refused(reader, path) for reader in readers]
+    return outcomes[0]
+
+
+def read_zarr(data: bytes) -> str:
+    """Write the files of an OME-Zarr, and read both of its levels by region."""
+    from segkit.images.regions import open_large
+
+    def read_level(path: Path, level: int) -> None:
+        with open_large(path, level) as image:
+            for row in range(0, min(image.shape[0], 24), 8):
+                _ = image[row : row + 8, 0:8], image.grid.pixel_size
+
+    with tempfile.TemporaryDirectory(dir=_fast_folder()) as folder:
+        path = Path(folder) / "input.zarr"
+        for name, content in json.loads(data).items():
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            (path / name).write_bytes(content.encode("latin-1"))
+        outcomes = [_read_or_refused(partial(read_level, level=level), path) for level in (0, 1)]
+    return outcomes[0]
+
+
+def _read_or_refused(read: Callable[[Path], object], path: Path) -> str:
+    from segkit.errors import SegkitError
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            read(path)
+        except SegkitError as refused:
+            message = str(refused)
+            if not message.startswith(str(path)) or "\n" in message:
+                raise AssertionError(
+                    f"message that does not name the file in one line: {message}"
+                ) from refused
+            return "refused"
+    return "read"
+
+
 # --- Mutations ------------------------------------------------------------------------------------
 
 
 def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
-    """Flip, overwrite, insert, remove or repeat bytes at a few places."""
+    """Flip, overwrite, insert, remove or repeat bytes at a few places, half of them in the header; or write a number."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4, 16))):
-        at = rng.randrange(len(changed) + 1)
+        at = rng.randrange(min(len(changed), rng.choice((64, NEVER))) + 1)
         length = rng.choice((1, 1, 2, 8, 64))
-        kind = rng.randrange(6)
+        kind = rng.randrange(7)
         if kind == 0 and at < len(changed):
             changed[at] ^= 1 << rng.randrange(8)
         elif kind == 1:
@@ -137,7 +199,10 @@ def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
         elif kind == 3:
             del changed[at : at + length]
         elif kind == 4:
-            changed[at:at] = changed[at : at + length]
+            changed[at:at] = changed[at : at + length] * rng.choice((1, 1, 20))
+        elif kind == 5:
+            number = struct.pack(rng.choice("<>") + "I", rng.choice(_SIZES))[: rng.choice((2, 4))]
+            changed[at : at + len(number)] = number
         else:
             del changed[at:]
     return bytes(changed)
@@ -199,6 +264,41 @@ def mutate_text(data: bytes, rng: random.Random) -> bytes:
         return yaml.safe_dump(mutate_json(yaml.safe_load(data), rng)).encode("utf-8", "replace")
     except (yaml.YAMLError, ValueError, TypeError, RecursionError):
         return mutate_bytes(data, rng)
+
+
+def mutate_image(data: bytes, rng: random.Random) -> bytes:
+    """Change the bytes of an image file; half of PNG files have sums that fit again."""
+    changed = mutate_bytes(data[1:], rng)
+    if changed.startswith(b"\x89PNG") and rng.random() < 0.5:
+        changed = _with_valid_sums(changed)
+    return data[:1] + changed
+
+
+def mutate_zarr(data: bytes, rng: random.Random) -> bytes:
+    """Change or remove files of an OME-Zarr, those that describe it half of the time."""
+    files = json.loads(data)
+    described = [name for name in files if name.endswith(".json") or name.split("/")[-1].startswith(".z")]
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        name = rng.choice(described if rng.random() < 0.5 else list(files))
+        if rng.random() < 0.2:
+            files.pop(name, None)
+        elif name in files:
+            files[name] = mutate_bytes(files[name].encode("latin-1"), rng).decode("latin-1")
+        if not files:
+            break
+    return json.dumps(files).encode()
+
+
+def _with_valid_sums(content: bytes) -> bytes:
+    """Mend the sums of the pieces of a PNG file."""
+    data, place = bytearray(content), 8
+    while place + 12 <= len(data):
+        end = place + 8 + int.from_bytes(data[place : place + 4], "big")
+        if end + 4 > len(data):
+            break
+        data[end : end + 4] = struct.pack(">I", zlib.crc32(data[place + 4 : end]))
+        place = end + 4
+    return bytes(data)
 
 
 def seal(header: Any, arrays: dict[str, Any], *, mends: bool = True) -> bytes:
@@ -294,17 +394,122 @@ def _fast_folder() -> str | None:
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
+# --- Sound files ---------------------------------------------------------------------------------
+
+
+def _pillow(kind: str, pixels: Any, mode: str | None = None, **options: Any) -> bytes:
+    picture = Image.fromarray(pixels)
+    stream = io.BytesIO()
+    (picture.convert(mode) if mode else picture).save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def _tiff(pixels: Any, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    tifffile.imwrite(stream, pixels, **options)
+    return stream.getvalue()
+
+
+@cache
+def image_seeds() -> list[bytes]:
+    """Make sound files of all kinds; a first byte says the extension."""
+    rgb = np.random.default_rng(0).integers(0, 256, (18, 22, 3)).astype(np.uint8)
+    grey = np.ascontiguousarray(rgb[:, :, 0])
+    deep = grey.astype(np.uint16) * 257
+    smooth = (np.indices(grey.shape).sum(axis=0) * 6).astype(np.uint8)
+    rgba = np.dstack([rgb, grey])
+    exif = Image.Exif()
+    exif[274] = 6
+    page = {"photometric": "minisblack"}
+    files = {
+        ".png": (
+            _pillow("PNG", grey),
+            _pillow("PNG", rgb, dpi=(100, 100)),
+            _pillow("PNG", rgba),
+            _pillow("PNG", deep),
+            _pillow("PNG", grey > 99),
+            _pillow("PNG", rgb, "P"),
+            _pillow("PNG", smooth, exif=exif),
+            _pillow("PNG", rgb, save_all=True, append_images=[Image.fromarray(255 - rgb)]),
+        ),
+        ".jpg": (
+            _pillow("JPEG", grey),
+            _pillow("JPEG", rgb, exif=exif),
+            _pillow("JPEG", rgb, "CMYK"),
+            _pillow("JPEG", rgb, progressive=True, quality=95),
+            _pillow("JPEG", np.where(grey > 99, 255, 0).astype(np.uint8)),
+        ),
+        ".bmp": (
+            _pillow("BMP", grey),
+            _pillow("BMP", rgb),
+            _pillow("BMP", rgb, "P"),
+            _pillow("BMP", grey > 99),
+        ),
+        ".tif": (
+            _tiff(grey, resolution=(1000, 1000), resolutionunit="CENTIMETER"),
+            _tiff(rgb, photometric="rgb", compression="zlib"),
+            _tiff(rgba, photometric="rgb", extrasamples=["unassalpha"]),
+            _tiff(deep, compression="lzw", predictor=True),
+            _tiff((grey / 255).astype(np.float32), compression="zlib", predictor=True),
+            _tiff(smooth, tile=(16, 16), compression="zstd"),
+            _tiff(np.stack([rgb] * 3).transpose(0, 3, 1, 2).copy(), imagej=True),
+            _tiff(np.stack([grey, smooth]), ome=True, metadata={"axes": "CYX"}, **page),
+            _tiff(np.stack([deep, deep]), bigtiff=True, byteorder=">", metadata={"axes": "ZYX"}, **page),
+            _tiff(np.resize(grey, (48, 64)), rowsperstrip=5, compression="packbits"),
+            _tiff(rgb, photometric="ycbcr", compression="jpeg", subsampling=(1, 1)),
+            _tiff(smooth, photometric="palette", colormap=np.resize(deep, (3, 256))),
+            _pillow("TIFF", rgb, "CMYK"),
+            _pillow("TIFF", grey > 99),
+        ),
+    }
+    return [bytes([EXTENSIONS.index(name)]) + content for name, own in files.items() for content in own]
+
+
+@cache
+def zarr_seeds() -> list[bytes]:
+    """Write OME-Zarr of both formats, two levels each, as JSON of their files."""
+    import zarr
+
+    pixels = np.random.default_rng(0).integers(0, 256, (18, 22)).astype(np.uint8)
+    moves = [{"type": "scale", "scale": [0.5, 0.5]}]
+    datasets = [{"path": str(level), "coordinateTransformations": moves} for level in range(2)]
+    axes = [{"name": name, "type": "space", "unit": "micrometer"} for name in "yx"]
+    described = {"multiscales": [{"axes": axes, "datasets": datasets, "version": "0.4"}]}
+    seeds = []
+    for zarr_format, attributes in ((2, described), (3, {"ome": {"version": "0.5", **described}})):
+        with tempfile.TemporaryDirectory() as folder:
+            group = zarr.open_group(folder, mode="w", zarr_format=zarr_format)
+            for level in range(2):
+                part = pixels[:: 2**level, :: 2**level]
+                array = group.create_array(str(level), shape=part.shape, chunks=(8, 8), dtype=part.dtype)
+                array[:] = part
+            group.attrs.update(attributes)
+            files = sorted(place for place in Path(folder).rglob("*") if place.is_file())
+            texts = {
+                place.relative_to(folder).as_posix(): place.read_bytes().decode("latin-1") for place in files
+            }
+        seeds.append(json.dumps(texts).encode())
+    return seeds
+
+
 # --- Campaign -------------------------------------------------------------------------------------
 
 TARGETS: dict[str, tuple[Callable[[bytes], str], Callable[[bytes, random.Random], bytes]]] = {
     "model_file": (read_model_file, mutate_model),
     "config": (read_config, mutate_text),
     "labels": (read_labels, mutate_text),
+    "image": (read_image_file, mutate_image),
+    "zarr": (read_zarr, mutate_zarr),
 }
+GUIDED = "model_file"
+# Of a campaign; the others are read in the short form only.
+INPUTS = {"model_file": 1_000_000, "image": 20_000, "zarr": 1000}
 
 
 def seeds_of(target: str) -> list[bytes]:
-    """Return the inputs that a campaign starts from: the kept corpus, golden models, the configurations of segkit."""
+    """Return the inputs that a campaign starts from: sound files, and kept ones that are odd."""
+    if target in ("image", "zarr"):
+        return image_seeds() if target == "image" else zarr_seeds()
     files = sorted((CORPUS / target).iterdir()) if (CORPUS / target).is_dir() else []
     files += sorted(GOLDEN.glob("*.segkit")) if target == "model_file" else []
     files += sorted((ROOT / "configs").glob("*.yaml")) if target == "config" else []
@@ -328,10 +533,12 @@ def campaign(target: str, runs: int) -> dict[str, Any]:
         folder.mkdir(parents=True, exist_ok=True)
     for data in seeds_of(target):
         (found / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
+    seed = 0
     while figures["inputs"] < runs:
+        seed += 1
         state = WORK / target / "state.json"
         state.unlink(missing_ok=True)
-        job = [target, min(INPUTS_AT_ONCE, runs - figures["inputs"]), str(state), figures["inputs"] + 1]
+        job = [target, min(INPUTS_AT_ONCE, runs - figures["inputs"]), str(state), seed]
         known = {file.name for file in faults.iterdir()}
         status, end = _watch([sys.executable, "-m", "benchmarks.fuzz", json.dumps(job)], state)
         told = {"inputs": 0, "outcomes": {}}
@@ -356,20 +563,11 @@ def campaign(target: str, runs: int) -> dict[str, Any]:
 
 
 def work(target: str, n_inputs: int, state_file: str, seed: int) -> None:
-    """Read inputs that atheris makes; the process ends with the last one, or with a fault."""
+    """Read inputs; the process ends with the last one, or with a fault."""
     state = Path(state_file)
-    import atheris
+    told: dict[str, Any] = {"inputs": 0, "outcomes": Counter(), "slowest_seconds": 0.0}
 
-    # What is read, not what reads images or trains, is worth the time that tracing takes.
-    with atheris.instrument_imports(include=["segkit"]):
-        read, mutate = TARGETS[target]
-        for data in seeds_of(target):  # imports what an input may need
-            read(data)
-    found, faults = WORK / target / "found", WORK / target / "faults"
-    n_known = len(list(found.iterdir())) + 1  # libFuzzer reads these first, and an empty input
-    told: dict[str, Any] = {"inputs": -n_known, "outcomes": Counter(), "slowest_seconds": 0.0}
-
-    def read_one(data: bytes) -> None:
+    def read_one(data: bytes, read: Callable[[bytes], str]) -> None:
         _current(state).write_bytes(data)
         begun = time.perf_counter()
         outcome = read(data)
@@ -382,6 +580,33 @@ def work(target: str, n_inputs: int, state_file: str, seed: int) -> None:
                 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
                 state.write_text(json.dumps(told | {"peak_megabytes": round(peak, 1)}), encoding="utf-8")
 
+    if target == GUIDED:
+        _read_guided(target, n_inputs, seed, told, read_one)
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (8 * MEGABYTES * 2**20,) * 2)  # an input too large is a fault
+    read, mutate = TARGETS[target]
+    seeds = seeds_of(target)
+    for data in seeds:  # imports what an input may need
+        read(data)
+    for index in range(n_inputs):
+        rng = random.Random(seed * NEVER + index)
+        read_one(mutate(rng.choice(seeds), rng), read)
+
+
+def _read_guided(
+    target: str, n_inputs: int, seed: int, told: dict[str, Any], read_one: Callable[..., None]
+) -> None:
+    """Read inputs that atheris makes, guided by what code they reach."""
+    import atheris
+
+    # What is read, not what reads images or trains, is worth the time that tracing takes.
+    with atheris.instrument_imports(include=["segkit"]):
+        read, mutate = TARGETS[target]
+        for data in seeds_of(target):  # imports what an input may need
+            read(data)
+    found, faults = WORK / target / "found", WORK / target / "faults"
+    n_known = len(list(found.iterdir())) + 1  # libFuzzer reads these first, and an empty input
+    told["inputs"] = -n_known
     seeds = seeds_of(target)
 
     def mutate_one(data: bytes, longest: int, seed: int) -> bytes:
@@ -399,7 +624,7 @@ def work(target: str, n_inputs: int, state_file: str, seed: int) -> None:
         f"-rss_limit_mb={MEGABYTES}",
     ]
     options += [f"-max_len={LONGEST}", "-len_control=0", f"-artifact_prefix={faults}/", str(found)]
-    atheris.Setup([sys.argv[0], *options], read_one, custom_mutator=mutate_one)
+    atheris.Setup([sys.argv[0], *options], lambda data: read_one(data, read), custom_mutator=mutate_one)
     atheris.Fuzz()
 
 
@@ -433,23 +658,25 @@ def run(study: Study) -> None:
         for target in TARGETS:
             study.row({"target": target}, lambda target=target: {"outcomes": replay(target, 100)})
     else:
-        study.row({"target": "model_file"}, lambda: campaign("model_file", 1_000_000))
+        for target, n_inputs in INPUTS.items():
+            study.row({"target": target}, lambda target=target, n=n_inputs: campaign(target, n))
 
 
 def fuzz(rows: list[Row]) -> str:
     """Tabulate what was read of each kind of input."""
-    titles = {"model_file": "model files", "config": "configurations", "labels": "meanings of mask values"}
+    titles = {"model_file": "model files", "image": "images", "zarr": "OME-Zarr"}
     table = [
         (
             titles[row["target"]],
             f"{row['inputs']:,}",
+            f"{sum(n for name, n in row['outcomes'].items() if 'refused' in name):,}",
             str(len(row["faults"])),
             f"{row['slowest_seconds']:.2f} s",
             f"{row['peak_megabytes']:.0f} MB",
         )
         for row in flat(rows)
     ]
-    return markdown_table(("input", "tried", "faults", "slowest", "memory, at most"), table)
+    return markdown_table(("input", "tried", "refused", "faults", "slowest", "memory, at most"), table)
 
 
 TABLES = {"fuzz": fuzz}
