@@ -2,7 +2,6 @@
 
 # Name of a study, and of its rows in results/ -> its module.
 STUDIES: dict[str, str] = {
-    "demo": "benchmarks.demo",
     "segmentation": "benchmarks.segmentation",
     "attribution": "benchmarks.attribution",
     "objects": "benchmarks.objects",

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.cbook import boxplot_stats
 from matplotlib.figure import Figure
 
-from benchmarks.drawings import OF_METHODS, save
+from benchmarks.figures import OF_METHODS, save
 from benchmarks.markdown import broken, difference_of, interval_of, markdown_table, mean_of, paired
 from benchmarks.rows import ROOT, Row, read
 from benchmarks.segmentation import DEVELOPMENT, Scores, score_of, scores_of

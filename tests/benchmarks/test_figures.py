@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from benchmarks.comparisons import spread_of
-from benchmarks.drawings import faults
-from benchmarks.figures import accuracy
+from benchmarks.figures import accuracy, faults
 from segkit.report.pictures import ERROR_COLOURS, Picture
 
 
