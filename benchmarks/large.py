@@ -1,12 +1,11 @@
-"""Time and memory of large images: squares seen tile by tile, training, each bank for a pixel, an image read by region.
+"""Time and memory of large images: squares seen tile by tile, training, an image read by region.
 
     python -m benchmarks large [--weights WEIGHTS]
 
 Squares: recipes are trained on two drawn pictures, and segment one of them, repeated until it fills a square. Seconds are
 compared with those that as many small pictures take in the same process. Labels with and without tiles are compared on a
-square that is just large enough to be cut. Banks are measured beside the bytes that they declare, from which tiles follow.
-Training is that of the default recipe under a memory limit. The image read by region is made up and written as OME-Zarr,
-block by block, and segmented under the same limit.
+square that is just large enough to be cut. Training is that of the default recipe under a memory limit. The image read by
+region is made up and written as OME-Zarr, block by block, and segmented under the same limit.
 
 Each measurement has a process of its own, whose peak memory is that of Python, of its libraries, of the image and of all
 results.
@@ -16,7 +15,6 @@ from __future__ import annotations
 
 import multiprocessing
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,28 +26,16 @@ from numpy.typing import NDArray
 from benchmarks.markdown import markdown_table
 from benchmarks.rows import Row, Study, flat
 from benchmarks.segmentation import NETWORKS, VGG_ALONE, bank_option
-from segkit import ConvNetBank, OrbitBank, ScatteringBank, Segmenter, load, memory_limit
-from segkit._memory import bytes_used
+from segkit import Segmenter, load, memory_limit
 from segkit.benchmark.machine import peak_memory_mib
 from segkit.cli.phantom import make_demo_set
 from segkit.config.schema import Config
-from segkit.features import ElongatedBank, FilterBank, MultiscaleBank, OrbitAveraged, PositionBank, tiles
+from segkit.features import tiles
 from segkit.segmentation.large import segment_large
 
 SMALL, BLOCK = 256, 1024
 SIDES, COMPARED = (512, 1024, 2048, 4096), 1280
 LIMIT = "2GiB"
-BANKS: dict[str, Callable[[], FilterBank]] = {
-    "scattering": lambda: ScatteringBank(J=3, L=4, angles="averaged"),
-    "multiscale": MultiscaleBank,
-    "elongated": ElongatedBank,
-    "position": PositionBank,
-    "vgg19": lambda: ConvNetBank("vgg19", weights="random", layers=["conv1_1", "conv2_1", "conv3_4"]),
-    "squeezenet": lambda: ConvNetBank("squeezenet1_0", weights="random"),
-    "mobilenet": lambda: ConvNetBank("mobilenet_v2", weights="random", output_stride=8),
-    "orbit": lambda: OrbitBank((5,), n_templates=8),
-    "averaged": lambda: OrbitAveraged(MultiscaleBank(sigma_max=4)),
-}
 
 
 def squares(n: int, side: int) -> tuple[list[NDArray[np.float32]], list[NDArray[np.uint8]]]:
@@ -85,30 +71,6 @@ def compare_tiles(model: Path, side: int) -> dict[str, Any]:
         tiles.PIXELS_AT_ONCE = n_pixels
         labels.append(segmenter.decision_function(image) > segmenter.threshold_)
     return {"share_of_labels_changed": float(np.mean(labels[0] != labels[1]))}
-
-
-def measure_bank(name: str, side: int) -> dict[str, Any]:
-    """Compute all maps of a square, and watch the memory meanwhile."""
-    bank = BANKS[name]()
-    image = np.random.default_rng(0).random((side, side, 3), dtype=np.float32)
-    bank.maps(image[:128, :128])
-    before = most = bytes_used()
-    ended = threading.Event()
-
-    def watch() -> None:
-        nonlocal most
-        while not ended.wait(0.002):
-            most = max(most, bytes_used())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    bank.maps(image)
-    ended.set()
-    watcher.join()
-    return {
-        "measured": (most - before) / side**2,
-        "declared": bank.bytes_per_pixel(3),
-    }
 
 
 def measure_training(n_images: int, side: int) -> dict[str, Any]:
@@ -178,9 +140,6 @@ def run(study: Study) -> None:
                 study.row(where, apart(measure_square, model, side), what="square")
             side = 300 if study.quick else COMPARED
             study.row({"recipe": recipe, "side": side}, apart(compare_tiles, model, side), what="tiles")
-        side = 128 if study.quick else 1536
-        for name in list(BANKS)[: 2 if study.quick else None]:
-            study.row({"bank": name, "side": side}, apart(measure_bank, name, side), what="bank")
         side = 256 if study.quick else 4096
         where = {"n_images": 2, "side": side, "limit": LIMIT}
         study.row(where, apart(measure_training, 2, side), what="training")

@@ -1,4 +1,4 @@
-"""Time to segment images beside the pixel forest; the price of `--fast`; the time to tell objects apart.
+"""Time to segment images beside the pixel forest; the price of `--fast`.
 
     python -m benchmarks speed --data DATA [--weights WEIGHTS] [--sets ...] [--seeds N]
 
@@ -6,7 +6,7 @@ Models of five images of each set segment its other images, which are mirrored t
 on every image, so that other work on the machine slows all of them alike.
 
 Rows "fast" have the price of `segkit train --fast`: mean IoU and processor time beside the default recipe, on the same
-images. Rows "objects" have the time to split and measure drawn cells, beside the time to segment them and scikit-image's.
+images. Rows "objects" have the time to split and measure drawn cells; their code stands in their commit.
 """
 
 from __future__ import annotations
@@ -18,21 +18,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter
-from skimage.measure import regionprops_table
 
-from benchmarks.objects import draw
+from benchmarks.markdown import markdown_table
 from benchmarks.rows import Row, Study, flat
 from benchmarks.segmentation import DEVELOPMENT, NETWORKS, bank_option, split
-from segkit import Segmenter
 from segkit.baselines import PixelForest
 from segkit.cli.phantom import make_demo_set
 from segkit.config.read import shipped
 from segkit.config.schema import Config
 from segkit.evaluation.metrics import confusion, iou_of
 from segkit.images import load_pairs
-from segkit.objects import measure as measure_objects
-from segkit.objects.split import Splitter
 
 Image = NDArray[np.float32]
 RECIPES = ("default", "networks")
@@ -144,34 +139,6 @@ def price(training: Any, test: Any, options: list[str]) -> dict[str, Any]:
     return found
 
 
-# Columns of scikit-image that `segkit.objects.measure` gives too.
-PROPERTIES = (
-    "label", "area", "centroid", "bbox", "perimeter", "axis_major_length", "axis_minor_length", "eccentricity",
-    "solidity", "intensity_mean", "intensity_std",
-)  # fmt: skip
-
-
-def time_objects(side: int, n_objects: int) -> dict[str, Any]:
-    """Segment drawn cells, and split and measure them on maps as a classifier gives them: blurred, with some noise."""
-    pairs = [draw(256, 80, seed) for seed in (1, 2)]
-    masks = [(labels > 0).astype(np.uint8) for _, labels in pairs]
-    segmenter = Segmenter().fit([picture for picture, _ in pairs], masks)
-    image, labels = draw(side, n_objects)
-    mask = labels > 0
-    noise = np.random.default_rng(0).standard_normal(mask.shape, dtype=np.float32)
-    inside = gaussian_filter(mask.astype(np.float32), 2) + 0.05 * noise
-    splitter = Splitter("distance+inside", radius=6.5)
-    steps = {
-        "split": lambda: splitter.split(mask, inside=inside),
-        "measure": lambda: measure_objects(labels, image),
-        "scikit-image": lambda: regionprops_table(labels, image, properties=PROPERTIES),
-    }
-    return {
-        "segmentation_seconds": min(seconds_of(lambda: segmenter.predict(image))),
-        "seconds": {name: float(np.median(seconds_of(step, 5))) for name, step in steps.items()},
-    }
-
-
 def run(study: Study) -> None:
     names = ["made-up"] if study.quick else study.sets or DEVELOPMENT
     for name in names:
@@ -183,60 +150,24 @@ def run(study: Study) -> None:
             lambda name=name, seed=seed, options=options: price(*read_split(study, name, seed, 20), options),
             what="fast",
         )
-    side, n_objects = (300, 100) if study.quick else (2048, 5000)
-    where = {"side": side, "n_objects": n_objects}
-    study.row(where, lambda: time_objects(side, n_objects), what="objects")
 
 
 def speed(rows: list[Row]) -> str:
-    """Time beside the forest, of the first code and of the last one that was measured at each size."""
-    records = _with_code(rows)
-    sides = sorted({record["side"] for record in records})
-    lines = [
-        "| recipe | set | channels | " + " | ".join(f"{side:,} x {side:,}" for side in sides) + " | growth |",
-        "|---|---|---|" + "---|" * (len(sides) + 1),
-    ]
-    for key in dict.fromkeys((record["recipe"], record["set"], record["n_channels"]) for record in records):
-        own = [record for record in records if (record["recipe"], record["set"], record["n_channels"]) == key]
-        ratios = [
-            first_to_last([one["processor"]["ratio"] for one in own if one["side"] == side]) for side in sides
-        ]
-        exponents = [
-            exponent
-            for code in dict.fromkeys(one["code"] for one in own)
-            if (
-                exponent := growth(
-                    {one["side"]: one["processor"]["seconds"] for one in own if one["code"] == code}
-                )
-            )
-        ]
-        lines.append(f"| {' | '.join(map(str, key))} | {' | '.join(ratios)} | {first_to_last(exponents)} |")
-    return "\n".join(lines)
-
-
-def _with_code(rows: list[Row]) -> list[dict[str, Any]]:
-    return [row["where"] | row["figures"] | {"code": row["commit"]} for row in rows if row["what"] == "speed"]
-
-
-def first_to_last(numbers: list[float]) -> str:
-    """Write the first number and the last one; there may be one, or none."""
-    return " to ".join(f"{number:.2f}" for number in dict.fromkeys(numbers[:1] + numbers[-1:]))
-
-
-def growth(seconds: dict[int, float]) -> float | None:
-    """Exponent of the growth of seconds with the number of pixels: the slope of a line through the logarithms."""
-    if len(seconds) < 2:
-        return None
-    return float(np.polyfit(2 * np.log(list(seconds)), np.log(list(seconds.values())), 1)[0])
+    """Tabulate the processor time beside the forest's, and the exponent of its growth with the number of pixels."""
+    records = flat(rows, "speed")
+    sides, table = sorted({record["side"] for record in records}), []
+    for key in dict.fromkeys((record["recipe"], record["set"]) for record in records):
+        own = {one["side"]: one["processor"] for one in records if (one["recipe"], one["set"]) == key}
+        ratios = [f"{own[side]['ratio']:.2f}" if side in own else "" for side in sides]
+        seconds = [found["seconds"] for found in own.values()]
+        table.append((*key, *ratios, f"{np.polyfit(2 * np.log(list(own)), np.log(seconds), 1)[0]:.2f}"))
+    return markdown_table(("recipe", "set", *(f"{side:,} x {side:,}" for side in sides), "growth"), table)
 
 
 def fast(rows: list[Row]) -> str:
     """Price of `segkit train --fast`."""
     records = flat(rows, "fast")
-    lines = [
-        "| set | mean IoU, default | mean IoU, `--fast` | difference, by seed | processor time, times the default |",
-        "|---|---|---|---|---|",
-    ]
+    table = []
     for name in dict.fromkeys(record["set"] for record in records):
         own = [record for record in records if record["set"] == name]
         means = {
@@ -247,11 +178,16 @@ def fast(rows: list[Row]) -> str:
             [np.divide(record["fast"]["seconds"], record["default"]["seconds"]) for record in own]
         )
         differences = ", ".join(f"{b - a:+.3f}" for a, b in zip(*means.values(), strict=True))
-        lines.append(
-            f"| {name} | {np.mean(means['default']):.3f} | {np.mean(means['fast']):.3f} | {differences} "
-            f"| {np.median(ratios):.2f} |"
+        table.append(
+            (
+                name,
+                *(f"{np.mean(means[recipe]):.3f}" for recipe in means),
+                differences,
+                f"{np.median(ratios):.2f}",
+            )
         )
-    return "\n".join(lines)
+    header = ("set", "default", "`--fast`", "difference, by seed", "processor time, times the default")
+    return markdown_table(header, table)
 
 
 TABLES = {"speed": speed, "fast": fast}
