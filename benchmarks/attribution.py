@@ -301,7 +301,7 @@ def attribution(found: Sequence[Row]) -> str:
         effects.append([effect.title, *(difference_of(one, doubt=True, splits=False) for one in found)])
     splits = ", ".join(f"{name} {len(seeds)}" for name, seeds in whole_seeds(rows).items())
     table = markdown_table(["main effect on mean IoU", *sizes], effects)
-    return f"{table}\nSets have equal weight. Splits: {splits}. Intervals are about pictures only."
+    return f"{table}\nSets have equal weight. Splits: {splits}."
 
 
 TABLES = {"attribution": attribution}

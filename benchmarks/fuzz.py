@@ -656,7 +656,7 @@ def _current(state: Path) -> Path:
 def run(study: Study) -> None:
     if study.quick:  # mutations of each target, without atheris
         for target in TARGETS:
-            study.row({"target": target}, lambda target=target: {"outcomes": replay(target, 100)})
+            study.row({"target": target}, lambda target=target: {"outcomes": replay(target, 30)})
     else:
         for target, n_inputs in INPUTS.items():
             study.row({"target": target}, lambda target=target, n=n_inputs: campaign(target, n))

@@ -19,7 +19,8 @@ from scipy import ndimage
 
 from benchmarks.markdown import markdown_table, with_interval
 from benchmarks.rows import ROOT, Row, Study, flat
-from benchmarks.tables.bandwidths import paper_recipe, split
+from benchmarks.segmentation import split
+from benchmarks.tables.bandwidths import paper_recipe
 from segkit import OrbitBank, Segmenter
 from segkit.baselines import FCN
 from segkit.cli.phantom import make_demo_set

@@ -117,17 +117,14 @@ def _iou(truth: NDArray[Any], found: NDArray[Any]) -> float:
 def run(study: Study) -> None:
     options: dict[str, Any] = {}
     if study.quick:
-        volumes, spacings, n_seeds = (
-            {"made-up": make_up_volume(np.random.default_rng(0))},
-            {"made-up": 1.0},
-            1,
-        )
+        volumes = {"made-up": make_up_volume(np.random.default_rng(0))}
+        spacings, n_seeds, numbers = {"made-up": 1.0}, 1, ANNOTATED[:1]
         options = {"training_pixels": 1000, "selection_pixels": 500}
     else:
         volumes = {name: read_volume(study.folder(name)) for name in study.sets or SETS}
         spacings = {name: SETS[name][0] / (SETS[name][1] * SHRINK) for name in volumes}
-        n_seeds = study.seeds or 3
-    for seed, name, n_annotated, way in itertools.product(range(n_seeds), volumes, ANNOTATED, CONTEXTS):
+        n_seeds, numbers = study.seeds or 3, ANNOTATED
+    for seed, name, n_annotated, way in itertools.product(range(n_seeds), volumes, numbers, CONTEXTS):
         where = {"set": name, "way": way, "n_annotated": n_annotated, "seed": seed}
         study.row(where, partial(measure, volumes[name], spacings[name], way, n_annotated, seed, options))
 

@@ -18,24 +18,24 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import psutil
 from threadpoolctl import threadpool_limits
 
 from benchmarks.rows import Row, Study, flat
+from benchmarks.soak import memory_mib
 from segkit import Segmenter
 from segkit.cli.phantom import make_demo_set
 from segkit.images import write_image
 from segkit.scale import Cluster
 from segkit.segmentation.folders import segment_folder
 from segkit.segmentation.record import Record
-
-MIB = 2**20
 
 
 class Deadly:
@@ -52,18 +52,9 @@ class Deadly:
         return self.make(job)
 
 
-def warm(cluster: Cluster, segmenter: Segmenter, image: np.ndarray, n_workers: int) -> None:
-    """Let each worker import its libraries and build its filters."""
-    for _, result in cluster.spread(_Predict(segmenter), [image] * (4 * n_workers)):
-        result()
-
-
-class _Predict:
-    def __init__(self, segmenter: Segmenter) -> None:
-        self.segmenter = segmenter
-
-    def __call__(self, image: np.ndarray) -> int:
-        return int(self.segmenter.predict(image).size)
+def predict_size(segmenter: Segmenter, image: np.ndarray) -> int:
+    """Segment an image, for a result that is small to send."""
+    return int(segmenter.predict(image).size)
 
 
 def _timed(method: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]:
@@ -91,7 +82,9 @@ def measure_speed(
     loads = []
     with Cluster(n_workers=1) as one, Cluster(n_workers=2) as two:
         for n_workers, cluster in ((1, one), (2, two)):
-            warm(cluster, segmenter, example, n_workers)
+            # each worker imports its libraries and builds its filters
+            for _, result in cluster.spread(partial(predict_size, segmenter), [example] * (4 * n_workers)):
+                result()
         for repeat in range(n_repeats):
             loads.append(os.getloadavg()[0])
             for n_workers, cluster in ((1, one), (2, two)):
@@ -154,78 +147,47 @@ def load_scheduler(given: str, n_tasks: int, n_workers: int) -> dict[str, Any]:
     # a scheduler of its own process, whose memory is its own
     with (
         tempfile.TemporaryDirectory() as folder,
-        _scheduler(Path(folder), n_workers) as (address, process),
+        scheduler(Path(folder), n_workers) as (address, pid),
         Cluster(address, n_workers=n_workers) as cluster,
     ):
-        before = process.memory_info().rss
-        peak = _Peak(process)
+        before = memory_mib(pid)
         start = time.perf_counter()
-        done = _at_once(cluster, n_tasks) if given == "at_once" else _spread(cluster, n_tasks // 10)
+        if given == "at_once":
+            client = cluster._client
+            done = len(client.gather(client.map(_tiny, range(n_tasks), pure=False)))
+        else:
+            done = sum(result() == item for item, result in cluster.spread(_tiny, range(n_tasks // 10)))
         seconds = time.perf_counter() - start
-        most = peak.stop()
+        most = memory_mib(pid, "VmHWM")
     return {
         "tasks": done,
         "seconds": seconds,
         "tasks_per_second": done / seconds,
-        "memory_mib_before": before / MIB,
-        "memory_mib_most": most / MIB,
-        "bytes_per_task": (most - before) / done,
+        "memory_mib_before": before,
+        "memory_mib_most": most,
+        "bytes_per_task": (most - before) * 2**20 / done,
     }
-
-
-def _at_once(cluster: Cluster, n_tasks: int) -> int:
-    client = cluster._client
-    futures = client.map(_tiny, range(n_tasks), pure=False)
-    return len(client.gather(futures))
-
-
-def _spread(cluster: Cluster, n_tasks: int) -> int:
-    return sum(result() == item for item, result in cluster.spread(_tiny, range(n_tasks)))
 
 
 def _tiny(number: int) -> int:
     return number
 
 
-class _Peak:
-    """The most memory that a process holds, looked at ten times a second."""
-
-    def __init__(self, process: psutil.Process) -> None:
-        self.process, self.most, self.done = process, 0, threading.Event()
-        self.thread = threading.Thread(target=self._look)
-        self.thread.start()
-
-    def _look(self) -> None:
-        while not self.done.wait(0.1):
-            self.most = max(self.most, self.process.memory_info().rss)
-
-    def stop(self) -> int:
-        self.done.set()
-        self.thread.join()
-        return max(self.most, self.process.memory_info().rss)
-
-
-class _scheduler:  # noqa: N801
-    """A scheduler and workers, each a process started as a user would."""
-
-    def __init__(self, folder: Path, n_workers: int) -> None:
-        self.file, self.n_workers = folder / "scheduler.json", n_workers
-
-    def __enter__(self) -> tuple[str, psutil.Process]:
-
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        dask = [sys.executable, "-m", "dask"]
-        file = ["--scheduler-file", str(self.file)]
-        address = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
-        self.processes = [subprocess.Popen([*dask, "scheduler", *file, *address], **quiet)]
-        while not self.file.exists():
+@contextmanager
+def scheduler(folder: Path, n_workers: int) -> Iterator[tuple[str, int]]:
+    """Start a scheduler and workers, each a process as a user would; yields the scheduler's address and process id."""
+    file = folder / "scheduler.json"
+    start = partial(subprocess.Popen, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    dask = [sys.executable, "-m", "dask"]
+    shared = ["--scheduler-file", str(file), "--no-dashboard"]
+    processes = [start([*dask, "scheduler", *shared, "--host", "127.0.0.1", "--port", "0"])]
+    try:
+        while not file.exists():
             time.sleep(0.1)
-        worker = [*dask, "worker", *file, "--nthreads", "1", "--no-dashboard"]
-        self.processes += [subprocess.Popen(worker, **quiet) for _ in range(self.n_workers)]
-        return json.loads(self.file.read_text())["address"], psutil.Process(self.processes[0].pid)
-
-    def __exit__(self, *_: object) -> None:
-        for process in reversed(self.processes):
+        processes += [start([*dask, "worker", *shared, "--nthreads", "1"]) for _ in range(n_workers)]
+        yield json.loads(file.read_text())["address"], processes[0].pid
+    finally:
+        for process in reversed(processes):
             process.kill()
             process.wait()
 

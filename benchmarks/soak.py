@@ -31,12 +31,10 @@ _N_MADE = 20
 _N_BETWEEN_PAUSES = 10
 
 
-def resident_mib() -> float:
-    """Read the memory of this process that is in RAM."""
-    [line] = [
-        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS:")
-    ]
-    return int(line.split()[1]) / 2**10
+def memory_mib(pid: int | str = "self", name: str = "VmRSS") -> float:
+    """Read the memory of a process that is in RAM; "VmHWM" is the most that it was."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 2**10 for line in lines if line.startswith(f"{name}:"))
 
 
 def soak_predict(n: int) -> list[float]:
@@ -49,7 +47,7 @@ def soak_predict(n: int) -> list[float]:
         for item in items:
             yield item
             if description == "Segmenting":
-                readings.append(resident_mib())
+                readings.append(memory_mib())
 
     with tempfile.TemporaryDirectory() as folder:
         for index in range(n):
@@ -95,7 +93,7 @@ def soak_annotate(n: int) -> list[float]:
                     session.undo(key)
                 if stroke % _N_BETWEEN_PAUSES == 0:
                     session.wait(60)
-                readings.append(resident_mib())
+                readings.append(memory_mib())
     return readings
 
 
@@ -122,7 +120,7 @@ def measure(name: str, n: int) -> dict[str, Any]:
 
 def run(study: Study) -> None:
     for name in RUNS:
-        study.row({"run": name}, partial(measure, name, 60 if study.quick else 2000))
+        study.row({"run": name}, partial(measure, name, 12 if study.quick else 2000))
 
 
 def soak(rows: list[Row]) -> str:

@@ -92,13 +92,13 @@ def run(study: Study) -> None:
 
 
 def of_sequences(study: Study) -> None:
-    sizes, n_repeats = ((10, 100), 3) if study.quick else (SIZES_OF_SEQUENCES, 100)
+    sizes, templates, n_repeats = ((10,), (1,), 2) if study.quick else (SIZES_OF_SEQUENCES, (1, 10, 25), 100)
     methods: dict[str, Callable[[int], Representation]] = {
         "raw": lambda _: Representation(one_hot(sequences()).reshape(-1, LENGTH * N_CHARACTERS), everyone()),
         "bag of words": lambda _: Representation(one_hot(multisets()[0]).sum(axis=1), multisets()[1]),
         "Haar kernel": lambda _: Representation(haar_features(), multisets()[1]),
     }
-    of_cdf = {f"CDF(25, {m})": functools.partial(cdf_of_sequences, 25, m) for m in (1, 10, 25)}
+    of_cdf = {f"CDF(25, {m})": functools.partial(cdf_of_sequences, 25, m) for m in templates}
     for classifier, (method, represent), size in itertools.product(
         CLASSIFIERS, (methods | of_cdf).items(), sizes
     ):
