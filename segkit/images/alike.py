@@ -70,13 +70,17 @@ def describe_changes(kinds: Mapping[str, Kind], n_channels: int, *, like: str = 
     return [f"{count(len(changed), 'image')} ({first_few(changed)}) {what}, as {like} are"]
 
 
-def describe_fault(kinds: Mapping[str, Kind]) -> str:
-    """State that images cannot be read with one number of channels."""
-    counts = Counter(kind.n_channels for kind in kinds.values())
-    told = ", ".join(f"{n_images} with {n_channels}" for n_channels, n_images in sorted(counts.items()))
-    return (
-        f"images differ in their number of channels ({told}), expected one: convert all to grey or all to RGB"
-    )
+def check_kinds(kinds: Mapping[str, Kind], faults: list[str], messages: list[str]) -> None:
+    """Check that images can be read with one number of channels; faults and notes are added to the lists."""
+    n_channels = common_channels(kinds) if kinds else None
+    if n_channels is not None:
+        messages += describe_changes(kinds, n_channels)
+    elif kinds:
+        counts = Counter(kind.n_channels for kind in kinds.values())
+        told = ", ".join(f"{n_images} with {n_channels}" for n_channels, n_images in sorted(counts.items()))
+        faults.append(
+            f"images differ in their number of channels ({told}), expected one: convert all to grey or all to RGB"
+        )
 
 
 Name = TypeVar("Name")

@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 
 from segkit._common import count, first_few, table
 from segkit.errors import InputError
-from segkit.images.alike import (
-    Facts,
-    check_scales,
-    common_channels,
-    describe_changes,
-    describe_copies,
-    describe_fault,
-)
+from segkit.images.alike import COLOUR, Facts, Kind, check_kinds, check_scales, describe_copies
 from segkit.images.axes import Layout
 from segkit.images.labels import LabelMap
 from segkit.images.numbering import MaskOptions, MasksAre, Objects, summarise_objects
@@ -273,16 +266,11 @@ def inspect_images(images: str | Path, *, reading: Reading | None = None) -> Ima
 
 def _odd(facts: Facts, faults: list[str], *, is_scaled: bool) -> list[str]:
     """Describe what is odd about images that can be read; channels that do not fit together are a fault."""
-    messages = []
-    kinds, scales = facts.kinds, {} if is_scaled else facts.scales
-    if kinds:
-        n_channels = common_channels(kinds)
-        if n_channels is None:
-            faults.append(describe_fault(kinds))
-        else:
-            messages += describe_changes(kinds, n_channels)
-            if n_channels == 3 and all(kind.is_grey for kind in kinds.values()):
-                messages.append("every image is RGB with three equal channels: grey, stored as colour")
+    messages: list[str] = []
+    scales = {} if is_scaled else facts.scales
+    check_kinds(facts.kinds, faults, messages)
+    if facts.kinds and all(kind == Kind(COLOUR, is_grey=True) for kind in facts.kinds.values()):
+        messages.append("every image is RGB with three equal channels: grey, stored as colour")
     check_scales(scales, faults, messages)
     dark = [
         name

@@ -20,11 +20,10 @@ from segkit.errors import InputError
 from segkit.images.alike import (
     Facts,
     Kind,
+    check_kinds,
     check_scales,
     common_channels,
-    describe_changes,
     describe_copies,
-    describe_fault,
 )
 from segkit.images.axes import Layout, Stack
 from segkit.images.coco import Coco
@@ -347,11 +346,7 @@ def _interpret(
     is_sound = len(faults) == n_faults
     values_of = {stem: np.unique(mask).tolist() for stem, mask in masks.items()} if is_sound else {}
     faults += _same_names([item.stem for item in items])
-    n_channels = common_channels(kinds) if kinds else None
-    if n_channels is not None:
-        messages += describe_changes(kinds, n_channels)
-    elif kinds:
-        faults.append(describe_fault(kinds))
+    check_kinds(kinds, faults, messages)
     unlabelled = options.unlabelled
     faults += [
         f"{stem}: mask has no labelled pixel: annotate some, or leave that image out"
@@ -605,7 +600,7 @@ def _items(
     size, z_step = _tried(faults, read_pixel_size, entry.image), _tried(faults, read_z_step, entry.image)
     names = page_names(file, len(stack.pages))
     images = [
-        _scaled(page, f"{entry.image}{stem.removeprefix(file)}", reading, faults)
+        _tried(faults, _scaled, page, f"{entry.image}{stem.removeprefix(file)}", reading)
         for stem, page in zip(names, stack.pages, strict=True)
     ]
     for index, stem in enumerate(names):
@@ -638,16 +633,12 @@ def _items(
             )
 
 
-def _scaled(page: NDArray[Any], name: str, reading: Reading, faults: list[str]) -> NDArray[np.float32] | None:
-    """Scale a page; None if nothing can be learnt from it, and the fault is added to the list."""
-    try:
-        image = reading.scale(page, name=name)
-        # planes that are blank may lie at the end of a stack
-        if not (reading.context and image.min() == image.max()):
-            check_image(image, name=name)
-    except InputError as fault:
-        faults.append(str(fault))
-        return None
+def _scaled(page: NDArray[Any], name: str, reading: Reading) -> NDArray[np.float32]:
+    """Scale a page; refuse one that nothing can be learnt from."""
+    image = reading.scale(page, name=name)
+    # planes that are blank may lie at the end of a stack
+    if not (reading.context and image.min() == image.max()):
+        check_image(image, name=name)
     return image
 
 

@@ -227,21 +227,10 @@ def _open_tiff(path: Path, level: int) -> LargeImage:
 
 def _check_whole(path: Path, level: Any) -> None:
     """Refuse a file that ends before its pixels do."""
-    size = path.stat().st_size
     page = level.keyframe
-    ends = [
-        (place + n, index)
-        for index, (place, n) in enumerate(zip(page.dataoffsets, page.databytecounts, strict=False))
-    ]
-    if not ends or max(ends)[0] <= size:
-        return
-    first = min(index for end, index in ends if end > size)
-    width = math.ceil(page.imagewidth / page.tilewidth) if page.is_tiled else 1
-    height, step = (page.tilelength, page.tilewidth) if page.is_tiled else (page.rowsperstrip, 0)
-    row, col = first // width * height, first % width * step
-    raise InputError(
-        f"{path} at row {row}, column {col}: the file ends before its pixels do: copy or export it again"
-    )
+    ends = [place + n for place, n in zip(page.dataoffsets, page.databytecounts, strict=False)]
+    if ends and max(ends) > path.stat().st_size:
+        raise InputError(f"{path}: the file ends before its pixels do: copy or export it again")
 
 
 def _check_plane(path: Path, axes: Sequence[str], shape: tuple[int, ...]) -> None:

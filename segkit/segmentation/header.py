@@ -39,6 +39,10 @@ class _Part(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
 
+class _Whole(_Part):
+    model_config = ConfigDict(extra="forbid")
+
+
 class _Labels(_Part):
     values: Annotated[list[Value], Field(min_length=2, max_length=UNLABELLED)]
     names: list[str]
@@ -110,10 +114,8 @@ class _Summary(_Part):
     penalty: float | None = Field(alias="lambda")
 
 
-class Parameters(_Part):
+class Parameters(_Whole):
     """Parameters of a segmenter that a model file holds."""
-
-    model_config = ConfigDict(extra="forbid")
 
     lambdas: list[float] | None
     normalization: Literal["image", "set"]
@@ -126,9 +128,7 @@ class Parameters(_Part):
     random_state: Count | None
 
 
-class _Splitter(_Part):
-    model_config = ConfigDict(extra="forbid")
-
+class _Splitter(_Whole):
     landscape: str
     smoothing: Annotated[float, Field(ge=0, le=100)]
     depth: NonNegativeFloat
@@ -137,9 +137,7 @@ class _Splitter(_Part):
     fills_holes: bool
 
 
-class _SplitScores(_Part):
-    model_config = ConfigDict(extra="forbid")
-
+class _SplitScores(_Whole):
     regions: Literal["images", "blocks"]
     n_regions: Count
     n_objects: Count
@@ -161,9 +159,7 @@ class _Objects(_Part):
     rim: _Rim | None
 
 
-class _Alarms(_Part):
-    model_config = ConfigDict(extra="forbid")
-
+class _Alarms(_Whole):
     n_only: list[Count]
     n_images: Count
     expected: bool
@@ -172,9 +168,7 @@ class _Alarms(_Part):
     pixel_sizes: list[Annotated[list[PositiveFloat], Field(min_length=2, max_length=2)]]
 
 
-class _Reading(_Part):
-    model_config = ConfigDict(extra="forbid")
-
+class _Reading(_Whole):
     axes: str | None
     range: str | None
     context: NonNegativeInt

@@ -65,7 +65,7 @@ def merge_small_regions_by_strips(
         out[strip] = part
 
 
-def _labelled(part: NDArray[np.uint8]) -> NDArray[np.integer]:
+def _labelled(part: NDArray[np.integer]) -> NDArray[np.integer]:
     return np.asarray(label(part, background=-1, connectivity=1) - 1)  # type: ignore[no-untyped-call]
 
 
@@ -77,24 +77,16 @@ def _small_regions(
     above: NDArray[np.integer] | None = None
     for strip in strips:
         part = np.array(ids[strip])
-        labelled = _labelled(part) + starts[-1]
-        n = int(labelled.max()) + 1 - starts[-1]
-        areas.append(np.bincount((labelled - starts[-1]).ravel(), minlength=n))
-        of_piece = np.empty(n, dtype=np.intp)
-        of_piece[labelled - starts[-1]] = part
-        classes.append(of_piece)
-        edge = np.zeros(part.shape, dtype=bool)
-        edge[:, [0, -1]] = True
-        edge[0] |= strip.start == 0
-        edge[-1] |= strip.stop == len(ids)
-        touched = np.zeros(n, dtype=bool)
-        touched[labelled[edge] - starts[-1]] = True
-        at_border.append(touched)
+        pieces = _Regions(part, is_first=strip.start == 0, is_last=strip.stop == len(ids))
+        areas.append(pieces.areas)
+        classes.append(pieces.classes)
+        at_border.append(pieces.at_border)
+        labelled = pieces.of_pixel + starts[-1]
         if above is not None:
             same = np.array(ids[strip.start - 1]) == part[0]
             joints.append(np.stack([above[same], labelled[0][same]]))
         above = labelled[-1]
-        starts.append(starts[-1] + n)
+        starts.append(starts[-1] + pieces.areas.size)
     pairs = np.concatenate(joints, axis=1) if joints else np.empty((2, 0), dtype=np.intp)
     graph = coo_matrix((np.ones(pairs.shape[1], dtype=bool), (pairs[0], pairs[1])), shape=(starts[-1],) * 2)
     n_regions, region = connected_components(graph, directed=False)
@@ -143,7 +135,9 @@ def _around(
 def _smallest_areas(ids: NDArray[np.uint8], n_classes: int) -> NDArray[np.float64]:
     """Find the least known area of whole and of cut regions of each class; infinite without any."""
     regions = _Regions(ids)
-    known = (regions.classes < n_classes) & ~regions.goes_on_unseen
+    unseen = np.pad(ids == UNLABELLED, 1)
+    beside = unseen[:-2, 1:-1] | unseen[2:, 1:-1] | unseen[1:-1, :-2] | unseen[1:-1, 2:]
+    known = (regions.classes < n_classes) & ~regions.touch(beside)
     smallest = np.full((n_classes, 2), np.inf)
     kinds = regions.classes[known], regions.at_border[known].astype(np.intp)
     np.minimum.at(smallest, kinds, regions.areas[known])
@@ -151,22 +145,21 @@ def _smallest_areas(ids: NDArray[np.uint8], n_classes: int) -> NDArray[np.float6
 
 
 class _Regions:
-    """Regions of pixels of one class, connected by their sides."""
+    """Regions of pixels of one class, connected by their sides, in an image or in a strip of it."""
 
-    def __init__(self, ids: NDArray[np.integer]) -> None:
-        self.of_pixel = label(ids, background=-1, connectivity=1) - 1  # type: ignore[no-untyped-call]
+    def __init__(self, ids: NDArray[np.integer], *, is_first: bool = True, is_last: bool = True) -> None:
+        self.of_pixel = _labelled(ids)
         self.areas = np.bincount(self.of_pixel.ravel())
         self.classes = np.empty(self.areas.size, dtype=np.intp)
         self.classes[self.of_pixel] = ids
-        unseen = np.pad(ids == UNLABELLED, 1)
-        self.goes_on_unseen = self._touched(
-            unseen[:-2, 1:-1] | unseen[2:, 1:-1] | unseen[1:-1, :-2] | unseen[1:-1, 2:]
-        )
-        border = np.ones(ids.shape, dtype=bool)
-        border[1:-1, 1:-1] = False
-        self.at_border = self._touched(border)
+        border = np.zeros(ids.shape, dtype=bool)
+        border[:, [0, -1]] = True
+        border[0] |= is_first
+        border[-1] |= is_last
+        self.at_border = self.touch(border)
 
-    def _touched(self, pixels: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def touch(self, pixels: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Mark the regions that hold any of the pixels."""
         touched = np.zeros(self.areas.size, dtype=bool)
         touched[self.of_pixel[pixels]] = True
         return touched
