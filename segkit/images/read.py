@@ -183,7 +183,7 @@ def to_float(array: ArrayLike, *, name: str = "image") -> NDArray[np.float32]:
             f"{name}: pixels are {array.dtype}, expected bool, uint8, uint16 or floats in [0, 1]: "
             f"convert it to one of these, or state the range of its values (--set data.range=0..4095)"
         )
-    _check_finite(array, name)
+    check_finite(array, name)
     if array.size and (array.min() < 0 or array.max() > 1):
         raise InputError(
             f"{name}: float pixels range from {array.min():g} to {array.max():g}, expected [0, 1]: "
@@ -233,7 +233,7 @@ def check_image(image: ArrayLike, *, name: str = "image") -> None:
     if not image.size:
         raise InputError(f"{name}: holds no pixels: leave it out")
     check_size(image, name=name)
-    _check_finite(image, name)
+    check_finite(image, name)
     if image.min() == image.max():
         raise InputError(f"{name}: every pixel is {image.flat[0]:g}: leave out this blank image")
 
@@ -314,7 +314,7 @@ def _one_value_per_pixel(page: NDArray[Any], name: str) -> NDArray[Any]:
     if mask.dtype.kind not in "buif":
         raise InputError(f"{name}: mask of type {mask.dtype}, expected whole numbers: save it as one")
     if np.issubdtype(mask.dtype, np.floating):
-        _check_finite(mask, name)
+        check_finite(mask, name)
         if (mask != np.rint(mask)).any():
             raise InputError(
                 f"{name}: mask values are fractions between {mask.min():g} and {mask.max():g}, "
@@ -357,7 +357,8 @@ def _what_it_is(path: Path) -> str:
     return "no such file: check its name and folder"
 
 
-def _check_finite(array: NDArray[Any], name: str) -> None:
+def check_finite(array: NDArray[Any], name: str) -> None:
+    """Refuse an array that holds NaN or infinity."""
     wrong = array.size - np.count_nonzero(np.isfinite(array))
     if wrong:
         raise InputError(

@@ -14,7 +14,7 @@ from segkit._common import is_whole
 from segkit.errors import InputError
 from segkit.images.alike import with_channels
 from segkit.images.axes import Layout, Stack, check_axes
-from segkit.images.read import image_from_page, read_planes, read_stack
+from segkit.images.read import check_finite, image_from_page, read_planes, read_stack
 
 _MOST_CONTEXT = 100
 _WORD = "percentiles"
@@ -163,12 +163,8 @@ class Reading:
             pages = read_planes(path, axes=self.axes)
         except InputError:
             return []
-        return [_some(page) for page in pages]
-
-
-def _some(page: NDArray[Any]) -> NDArray[np.float64]:
-    values = page.ravel()[:: max(1, page.size // _MOST_VALUES)].astype(np.float64)
-    return values[np.isfinite(values)]
+        some = [page.ravel()[:: max(1, page.size // _MOST_VALUES)].astype(np.float64) for page in pages]
+        return [values[np.isfinite(values)] for values in some]
 
 
 def parse_range(text: str) -> tuple[float, float]:
@@ -192,11 +188,7 @@ def scale_between(page: NDArray[Any], low: float, high: float, *, name: str) -> 
     if page.dtype.kind not in "buif":
         raise InputError(f"{name}: pixels are {page.dtype}, expected whole numbers or floats: convert it")
     values = page.astype(np.float64)
-    if not np.isfinite(values).all():
-        wrong = values.size - np.count_nonzero(np.isfinite(values))
-        raise InputError(
-            f"{name}: {wrong} of {values.size} values are NaN or infinite: mend it or leave it out"
-        )
+    check_finite(values, name)
     scaled = ((values - low) / (high - low)).clip(0, 1).astype(np.float32)
     return scaled[:, :, None] if scaled.ndim == 2 else scaled
 

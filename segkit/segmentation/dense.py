@@ -22,7 +22,7 @@ from segkit.features import FeatureMaps
 from segkit.features.base import as_slice, sample_maps
 from segkit.features.normalised import NormalisedBank, even_grid
 from segkit.features.tiles import is_small, whole
-from segkit.features.views import Grid, Kept, Tiling, View, concatenate
+from segkit.features.views import Kept, Tiling, View, concatenate
 from segkit.segmentation.estimate import keeps_maps
 
 IntArray = NDArray[np.intp]
@@ -114,13 +114,15 @@ class _Judge:
     def add_linear(self, view: View) -> None:
         """Add the linear part in a view's core, and read the channels on the grid there."""
         slopes = self.classifier.linear_coef
-        shown = view.subset(self.channels)
+        shown, (mine, at) = view.subset(self.channels), view.positions(self.grid)
         if slopes is not None:
-            _, at = view.positions(self.grid)
             for summed in _sums(shown.stacks, self.channels, slopes, self._level):
                 self.decisions[view.tile.core] += view.upsample(summed).transpose(1, 2, 0)
                 self._total += summed.sample(*at).sum(axis=0)
-        _read_at_grid(self.at_grid, shown, self.channels, self.grid)
+        own = np.sort(concatenate([stack.indices for stack in shown.stacks]))
+        if own.size:
+            read = sample_maps(list(shown.stacks), *at, own)
+            self.at_grid[np.ix_(mine, np.searchsorted(self.channels, own))] = read
 
     def end_linear(self, *, is_centred: bool) -> None:
         """Subtract the means of all views: those of the image if channels are centred, and those of the training."""
@@ -138,15 +140,6 @@ class _Judge:
             means = self.means[np.searchsorted(self.channels, self.nonlinear)]
             own = view.subset(self.nonlinear)
             self.decisions[view.tile.core] += _nonlinear_part(own, self.classifier, means)
-
-
-def _read_at_grid(at_grid: FloatArray, view: View, channels: IntArray, grid: Grid) -> None:
-    """Read the channels that a view shows at the positions of the grid in its core."""
-    shown = view.subset(channels)
-    own = np.sort(concatenate([stack.indices for stack in shown.stacks]))
-    if own.size:
-        mine, at = view.positions(grid)
-        at_grid[np.ix_(mine, np.searchsorted(channels, own))] = sample_maps(list(shown.stacks), *at, own)
 
 
 def _sums(

@@ -208,10 +208,11 @@ class HeldOut:
     ) -> HeldOutScores:
         means = scores.mean(axis=1)
         # None, an undefined score, becomes NaN
-        objects = {
-            name: object_mean(np.array([entry[name] for entry in scored], dtype=np.float64))
+        iou, dice = (
+            object_mean(np.array([entry[name] for entry in scored], dtype=np.float64))
             for name in ("iou", "dice")
-        }
+        )
+        iou, dice = iou[~np.isnan(iou)], dice[~np.isnan(dice)]
         return HeldOutScores(
             regions="blocks" if self._by_block else "images",
             n_regions=scores.shape[1],
@@ -220,10 +221,10 @@ class HeldOut:
             by_lambda={f"{value:g}": float(mean) for value, mean in zip(self.penalties, means, strict=True)},
             usual=float(usual_penalty(self.penalties, self.n_images)),
             scores=scored,
-            object_iou=_mean_of_defined(objects["iou"]),
-            object_dice=_mean_of_defined(objects["dice"]),
-            object_iou_interval=_interval(objects["iou"][~np.isnan(objects["iou"])]),
-            object_dice_interval=_interval(objects["dice"][~np.isnan(objects["dice"])]),
+            object_iou=float(iou.mean()) if iou.size else None,
+            object_dice=float(dice.mean()) if dice.size else None,
+            object_iou_interval=_interval(iou),
+            object_dice_interval=_interval(dice),
         )
 
 
@@ -455,9 +456,3 @@ def _interval(scores: NDArray[np.float64]) -> list[float] | None:
 def _or_none(values: NDArray[np.float64]) -> list[float | None]:
     """Return numbers that JSON can hold; undefined ones are None."""
     return [None if np.isnan(value) else float(value) for value in values]
-
-
-def _mean_of_defined(values: NDArray[np.float64]) -> float | None:
-    """Average the scores of regions that have one."""
-    defined = values[~np.isnan(values)]
-    return float(defined.mean()) if defined.size else None
