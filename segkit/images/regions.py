@@ -216,21 +216,16 @@ def _open_tiff(path: Path, level: int) -> LargeImage:
         _check_level(path, level, len(series.levels))
         axes = list(series.axes.lower().replace("s", "c"))
         _check_plane(path, axes, series.shape)
-        _check_whole(path, series.levels[level])
+        page = series.levels[level].keyframe
+        ends = [place + n for place, n in zip(page.dataoffsets, page.databytecounts, strict=False)]
+        if ends and max(ends) > path.stat().st_size:
+            raise InputError(f"{path}: the file ends before its pixels do: copy or export it again")
         array = zarr.open_array(series.levels[level].aszarr(multiscales=False), mode="r")
         height, width = (series.shape[axes.index(axis)] / array.shape[axes.index(axis)] for axis in "yx")
         grid = Grid.of(size_in_tiff(file), (height, width))
         return _of_array(
             path, array, axes, series.shape[axes.index("y")], grid=grid, closing=closing.pop_all()
         )
-
-
-def _check_whole(path: Path, level: Any) -> None:
-    """Refuse a file that ends before its pixels do."""
-    page = level.keyframe
-    ends = [place + n for place, n in zip(page.dataoffsets, page.databytecounts, strict=False)]
-    if ends and max(ends) > path.stat().st_size:
-        raise InputError(f"{path}: the file ends before its pixels do: copy or export it again")
 
 
 def _check_plane(path: Path, axes: Sequence[str], shape: tuple[int, ...]) -> None:

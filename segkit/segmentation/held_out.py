@@ -28,7 +28,7 @@ from segkit.evaluation.statistics import student_interval
 from segkit.features import FilterBank
 from segkit.features.normalised import NormalisedBank, even_grid
 from segkit.images.sampling import PixelSample, assign_folds, pixel_groups, spread_pixels
-from segkit.segmentation.expected import HeldOutImage, compare, presence_of
+from segkit.segmentation.alarms import HeldOutImage, compare, presence_of
 from segkit.segmentation.regions import merge_small_regions
 from segkit.segmentation.summary import HeldOutScores
 from segkit.segmentation.threshold import best_threshold, label_pixels, quantile_threshold, weight_of_otsu

@@ -246,10 +246,15 @@ class _Run:
             known = {
                 "made_of": self.made_of,
                 "image": str(self.image.path.resolve()),
-                "tiles": [_to_list(tile) for tile in self.maps.stack.tiles(self.image.shape)],
+                "tiles": [
+                    [(side.start, side.stop) for side in (*tile.core, *tile.seen)]
+                    for tile in self.maps.stack.tiles(self.image.shape)
+                ],
                 "means": None,
             }
-        self.tiles = [_to_tile(numbers) for numbers in known["tiles"]]
+        for ends in known["tiles"]:
+            rows, cols, *seen = (slice(*side) for side in ends)
+            self.tiles.append(Tile((rows, cols), (seen[0], seen[1])))
         known["files"] = files
         # another program may have put something in the place of what this run does not write
         known["outputs"] = sorted({*outputs, *(earlier["outputs"] if earlier else ())})
@@ -448,15 +453,6 @@ def _around_point(at: float, length: int, margin: int, alignment: int) -> tuple[
     core = slice(first, min(first + 2, length) if first < length - 1 else length)
     start = max(0, alignment * ((first - margin) // alignment))
     return core, slice(start, min(length, core.stop + margin))
-
-
-def _to_list(tile: Tile) -> list[int]:
-    return [end for side in (*tile.core, *tile.seen) for end in (side.start, side.stop)]
-
-
-def _to_tile(numbers: list[int]) -> Tile:
-    a, b, c, d = (slice(first, last) for first, last in zip(numbers[::2], numbers[1::2], strict=True))
-    return Tile((a, b), (c, d))
 
 
 def _list_files(image: Path) -> dict[str, list[int]]:

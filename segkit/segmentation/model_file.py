@@ -45,7 +45,6 @@ from segkit.segmentation.tensor_file import (
 # header of the version before into one of this, and to tests/segmentation/golden a file of this version.
 FORMAT_VERSION = 1
 UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {}
-SUFFIX = ".segkit"
 # Texts of the file: the header, and its sha256.
 _KEY, _DIGEST = "segkit", "sha256"
 # Entry of the header: sha256 of each array.

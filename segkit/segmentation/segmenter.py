@@ -41,11 +41,10 @@ from segkit.images.sampling import PixelSample, draw_pixels, pixel_groups, spars
 from segkit.kernels import KernelMixture, LinearGaussianMixture
 from segkit.objects.hills import LabelArray
 from segkit.objects.split import probability_of_inside
-from segkit.segmentation.alarms import Alarms, ImageCheck, count_single
+from segkit.segmentation.alarms import Alarms, ExpectedIoU, ImageCheck, count_single, presence_of
 from segkit.segmentation.base import BaseSegmenter, IdArray
 from segkit.segmentation.dense import decide_and_read
 from segkit.segmentation.estimate import require_memory
-from segkit.segmentation.expected import ExpectedIoU, presence_of
 from segkit.segmentation.header import check_header
 from segkit.segmentation.held_out import (
     Candidate,

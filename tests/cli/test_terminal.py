@@ -12,8 +12,7 @@ from segkit.cli.terminal import (
     say,
     show_warning,
 )
-from segkit.segmentation.alarms import Alarms
-from segkit.segmentation.expected import ExpectedIoU
+from segkit.segmentation.alarms import Alarms, ExpectedIoU
 
 
 @pytest.fixture(autouse=True)

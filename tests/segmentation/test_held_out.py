@@ -12,7 +12,7 @@ from segkit.features import MultiscaleBank, ScatteringBank, StackedBank
 from segkit.features.normalised import even_grid
 from segkit.images.sampling import PixelSample, draw_pixels
 from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
-from segkit.segmentation.expected import expected_iou
+from segkit.segmentation.alarms import expected_iou
 from segkit.segmentation.held_out import (
     PENALTY_OF_ONE_IMAGE,
     Candidate,
