@@ -29,7 +29,6 @@ class Pairs(Protocol):
 
     def products(self) -> torch.Tensor:
         """Compute inner products of samples and templates, in a new tensor."""
-        ...
 
 
 class Embedding(ABC):

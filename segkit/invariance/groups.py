@@ -20,8 +20,7 @@ from sklearn.utils import check_random_state
 
 from segkit.errors import ConfigError, InputError
 from segkit.invariance.laws import RandomGenerator
-from segkit.invariance.samples import as_samples
-from segkit.kernels.base import FloatArray
+from segkit.kernels.base import FloatArray, as_samples
 
 Array = NDArray[Any]
 Matrix = NDArray[np.float64]

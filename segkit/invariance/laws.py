@@ -21,7 +21,6 @@ class Law(Protocol):
 
     def sample(self, n: int, rng: RandomGenerator) -> NDArray[np.float64]:
         """Draw n numbers independently; (n,), float64."""
-        ...
 
 
 @dataclass(frozen=True)

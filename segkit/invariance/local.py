@@ -20,8 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import find_objects, uniform_filter
 
 from segkit.errors import ConfigError, InputError
-from segkit.invariance.samples import as_pair, as_samples, check_values
-from segkit.kernels.base import FloatArray
+from segkit.kernels.base import FloatArray, as_pair, as_samples, check_values
 
 Float64Array = NDArray[np.float64]
 

@@ -319,10 +319,8 @@ class OrbitNystroem(_OrbitEmbedding):
     n_components : int, default=100
         Number of landmarks, drawn among the samples and capped by their number. The kernel's rank on them is the number
         of features.
-    n_transforms : int or None, default=None
-        How many transformations to draw; None takes all of a finite group.
-    random_state : int, RandomState instance or None, default=None
-        Seed of landmarks and transformations.
+    n_transforms, random_state : see `OrbitFourier`
+        Number of transformations to draw, and seed.
 
     Attributes
     ----------

@@ -14,7 +14,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import gen_batches
 
 from segkit.errors import InputError
-from segkit.invariance.samples import as_pair
+from segkit.kernels.base import as_pair
 
 Floats = NDArray[np.float64]
 

@@ -28,11 +28,9 @@ class Kernel(Protocol):
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:
         """Compute kernel values between rows; (n, n_features), (m, n_features) -> (n, m)."""
-        ...
 
     def diagonal(self, X: ArrayLike) -> FloatArray:
         """Compute the kernel value of each row with itself; (n, n_features) -> (n,)."""
-        ...
 
 
 @runtime_checkable
@@ -41,7 +39,6 @@ class ShiftInvariantKernel(Kernel, Protocol):
 
     def frequencies(self, n_features: int, n_draws: int, rng: RandomGenerator) -> FloatArray:
         """Draw frequencies from the spectral law, independently; (n_features, n_draws), float64."""
-        ...
 
 
 class KernelMixture(Protocol):
@@ -55,46 +52,38 @@ class KernelMixture(Protocol):
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """Map rows to features; (n_samples, n_features) -> (n_samples, n_features_out)."""
-        ...
 
     def dot(self, X: ArrayLike, coef: NDArray[Any]) -> FloatArray:
         """Compute ``transform(X) @ coef.T``."""
-        ...
 
     def linear_coef(self, coef: NDArray[Any]) -> NDArray[np.float32] | None:
         """Express the linear part of functions of the features by the columns; None if there is no linear part.
 
         (n_functions, n_features_out) -> (n_functions, n_features).
         """
-        ...
 
     @property
     def nonlinear_columns(self) -> NDArray[np.intp]:
         """Columns of the nonlinear part, in increasing order."""
-        ...
 
     def nonlinear_dot(self, X: FloatArray, coef: NDArray[Any]) -> FloatArray:
         """Compute the nonlinear part; (n_samples, n_nonlinear_columns) -> (n_samples, n_functions)."""
-        ...
 
     def nonlinear_input(self, X: FloatArray) -> FloatArray:
         """Select the columns of the radial kernels, and scale them as inside the kernels' distances."""
-        ...
 
     def describe(self, groups: Sequence[str]) -> list[dict[str, Any]]:
         """List kind, name, gamma, weight and score of each kernel."""
-        ...
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Split the fitted transformer into a JSON-able header and arrays, for files without pickle."""
-        ...
 
     @classmethod
     def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
         """Rebuild a fitted transformer from the result of `to_state`."""
-        ...
 
 
+@dataclass(frozen=True)
 class _OfDifferences:
     """A function of x - y with one positive parameter and unit diagonal."""
 
@@ -153,8 +142,6 @@ class Gaussian(_Radial):
            [0.135, 1.   ]])
     """
 
-    gamma: float
-
     def of_squared_distances(self, squared: FloatArray) -> FloatArray:
         """Compute kernel values at squared Euclidean distances, same shape and dtype."""
         # In place: a Gram matrix may be the largest array in memory.
@@ -198,8 +185,6 @@ class Laplacian(_Radial):
            [0.0067, 1.    ]])
     """
 
-    gamma: float
-
     def of_squared_distances(self, squared: FloatArray) -> FloatArray:
         """Compute kernel values at squared Euclidean distances, same shape and dtype."""
         values = np.sqrt(squared)
@@ -242,8 +227,6 @@ class L1Laplacian(_OfDifferences):
     array([[1.e+00, 9.e-04],
            [9.e-04, 1.e+00]])
     """
-
-    gamma: float
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:
         """Compute kernel values between rows; (n, n_features), (m, n_features) -> (n, m)."""
@@ -483,6 +466,46 @@ def validate_rows(estimator: BaseEstimator, X: ArrayLike, *, reset: bool) -> Flo
     """Check the rows given to an estimator as ``X``; float32 and float64 stay as they are."""
     rows: FloatArray = validate_data(estimator, X, dtype=[np.float64, np.float32], reset=reset)
     return rows
+
+
+def as_samples(X: ArrayLike) -> FloatArray:
+    """Check the samples that a kernel compares; float32 stays, integers become it or float64."""
+    samples = np.asarray(X)
+    if samples.dtype.kind not in "buif":
+        raise InputError(
+            f"samples of dtype {samples.dtype}: a kernel compares real numbers; convert them to float"
+        )
+    if not samples.size:
+        raise InputError(
+            f"array of shape {samples.shape}: a kernel compares samples of at least one value; give one or more"
+        )
+    if not np.isfinite(samples).all():
+        raise InputError(
+            f"{np.count_nonzero(~np.isfinite(samples))} of {samples.size} values are NaN or infinite: replace "
+            f"them or leave out their samples"
+        )
+    return samples.astype(np.result_type(samples, np.float32), copy=False)
+
+
+def as_pair(X: ArrayLike, Y: ArrayLike | None) -> tuple[FloatArray, FloatArray]:
+    """Check two arrays of samples of one shape; both get the dtype of the first, and None is the first."""
+    left = as_samples(X)
+    right = left if Y is None else as_samples(Y).astype(left.dtype, copy=False)
+    if left.ndim < 2 or left.shape[1:] != right.shape[1:]:
+        raise InputError(
+            f"arrays of shapes {left.shape} and {right.shape}: a kernel compares samples of one shape; "
+            f"pass (n, *shape) and (m, *shape)"
+        )
+    return left, right
+
+
+def check_values(values: FloatArray) -> None:
+    """Check kernel values of finite samples."""
+    if not np.isfinite(values).all():
+        raise InputError(
+            f"kernel values exceed the largest {values.dtype} number: scale the samples to [0, 1] or "
+            f"give them in float64"
+        )
 
 
 def _squared_distances(X: ArrayLike, Y: ArrayLike | None = None) -> FloatArray:

@@ -40,7 +40,6 @@ class Objective(Protocol):
 
     def value_and_gradient(self, w: Floats) -> tuple[float, Floats]:
         """Compute value and gradient at the weights `w`, of shape (n_features,), >= 0."""
-        ...
 
 
 class ExactObjective:

@@ -320,7 +320,11 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             raise ConfigError(
                 f"kernels={kernels!r}: a name or at least one kernel object is needed, such as Gaussian(0.5)"
             )
-        return [_unit_diagonal(kernel) if self.normalize else kernel for kernel in kernels]
+        has_unit_diagonal = ShiftInvariantKernel | Normalized
+        return [
+            Normalized(kernel) if self.normalize and not isinstance(kernel, has_unit_diagonal) else kernel
+            for kernel in kernels
+        ]
 
     def _draw_features(self, X: FloatArray, rng: np.random.RandomState) -> None:
         """Draw frequencies and landmarks, and put the weights into amplitudes and projections."""
@@ -390,10 +394,6 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _unit_diagonal(kernel: Kernel) -> Kernel:
-    return kernel if isinstance(kernel, ShiftInvariantKernel | Normalized) else Normalized(kernel)
 
 
 def _weighted(part: NystroemMap, weight: float) -> NystroemMap:

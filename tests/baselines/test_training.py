@@ -59,14 +59,13 @@ def stop_after(n_steps, phase=0):
     return progress
 
 
-@pytest.mark.parametrize("augment", [False, True])
-def test_an_interrupted_run_ends_at_the_weights_of_an_uninterrupted_one(tmp_path, augment):
+def test_an_interrupted_run_ends_at_the_weights_of_an_uninterrupted_one(tmp_path):
     images, masks = zip(*(picture(seed) for seed in range(2)), strict=True)
     path = tmp_path / "folder" / "net.pt"
-    whole = tiny(augment=augment).fit(images, masks)
+    whole = tiny(augment=True).fit(images, masks)
     with pytest.raises(KeyboardInterrupt):
-        tiny(augment=augment, checkpoint=path).fit(images, masks, progress=stop_after(3))
-    resumed = tiny(augment=augment, checkpoint=path).fit(images, masks)
+        tiny(augment=True, checkpoint=path).fit(images, masks, progress=stop_after(3))
+    resumed = tiny(augment=True, checkpoint=path).fit(images, masks)
     assert resumed.history_ == whole.history_
     assert_same_weights(resumed, whole)
     assert [item.name for item in path.parent.iterdir()] == ["net.pt"]
@@ -79,11 +78,10 @@ def test_the_learning_rate_is_the_one_that_held_out_pixels_prefer():
     image, mask = picture()
     slow, fast = (tiny(learning_rate=rate, max_steps=16).fit(image, mask) for rate in (1e-6, 0.01))
     assert slow.best_validation_iou_ < fast.best_validation_iou_
-    for rates in ([1e-6, 0.01], (0.01, 1e-6)):
-        net = tiny(learning_rate=rates, max_steps=16).fit(image, mask)
-        assert net.learning_rate_ == 0.01
-        assert net.history_ == fast.history_
-        assert_same_weights(net, fast)
+    net = tiny(learning_rate=(1e-6, 0.01), max_steps=16).fit(image, mask)
+    assert net.learning_rate_ == 0.01
+    assert net.history_ == fast.history_
+    assert_same_weights(net, fast)
 
 
 def test_of_rates_that_are_as_good_the_first_is_taken():
@@ -103,14 +101,13 @@ def test_training_anew_takes_the_best_steps_on_all_pixels(monkeypatch):
     assert any((weights(net)[name] != value).any() for name, value in weights(held).items())
 
 
-@pytest.mark.parametrize("phase", [0, 2])
-def test_each_run_goes_on_from_the_checkpoint(tmp_path, phase):
+def test_training_anew_goes_on_from_the_checkpoint_of_two_runs_before(tmp_path):
     images, masks = zip(*(picture(seed) for seed in range(2)), strict=True)
     options = RATES | {"max_steps": 8, "checkpoint": tmp_path / "net.pt"}
     whole = tiny(**options | {"checkpoint": None}).fit(images, masks)
     assert whole.best_step_ > 3
     with pytest.raises(KeyboardInterrupt):
-        tiny(**options).fit(images, masks, progress=stop_after(3, phase))
+        tiny(**options).fit(images, masks, progress=stop_after(3, phase=2))
     resumed = tiny(**options).fit(images, masks)
     assert (resumed.history_, resumed.learning_rate_) == (whole.history_, whole.learning_rate_)
     assert_same_weights(resumed, whole)

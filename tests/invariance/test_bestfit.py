@@ -21,7 +21,7 @@ from segkit.invariance import (
     largest_pd_n,
     smallest_eigenvalue,
 )
-from segkit.invariance.correlation import CircularCorrelation
+from segkit.invariance.bestfit import CircularCorrelation
 from segkit.kernels import Anova, Gaussian, Laplacian, Normalized, Polynomial
 
 LOCAL = LocalPolynomialKernel(windows=3, degrees=(2, 2), normalization="reference")

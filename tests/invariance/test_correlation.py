@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segkit.invariance import LocalPolynomialKernel
-from segkit.invariance.correlation import CircularCorrelation, map_form
+from segkit.invariance.bestfit import CircularCorrelation, map_form
 from segkit.kernels import Anova, Gaussian, Laplacian, Polynomial
 
 FORMS = [

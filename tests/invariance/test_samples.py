@@ -3,7 +3,7 @@ import pytest
 
 from segkit.errors import InputError
 from segkit.invariance import LocalPolynomialKernel, best_fit
-from segkit.invariance.samples import as_samples, check_values
+from segkit.kernels.base import as_samples, check_values
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
