@@ -20,6 +20,8 @@ from segkit.evaluation.statistics import bootstrap_interval
 from segkit.images.labels import UNLABELLED
 
 FloatArray = NDArray[np.float64]
+# Bins of probability.
+N_BINS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,14 +247,14 @@ def brier_score(truth: ArrayLike, probability: ArrayLike) -> float:
     return float(np.mean((given - outcome) ** 2))
 
 
-def reliability(truth: ArrayLike, probability: ArrayLike, *, n_bins: int = 10) -> dict[str, list[float]]:
+def reliability(truth: ArrayLike, probability: ArrayLike) -> dict[str, list[float]]:
     """Count predictions and hits in equal bins of probability, over the classes but class 0; sums of images add up."""
     outcome, given = (values[:, 1:].ravel() for values in _outcomes(truth, probability))
-    inside = np.minimum((given * n_bins).astype(np.intp), n_bins - 1)
+    inside = np.minimum((given * N_BINS).astype(np.intp), N_BINS - 1)
     return {
-        "count": np.bincount(inside, minlength=n_bins).astype(float).tolist(),
-        "probability": np.bincount(inside, given, minlength=n_bins).tolist(),
-        "hits": np.bincount(inside, outcome, minlength=n_bins).tolist(),
+        "count": np.bincount(inside, minlength=N_BINS).astype(float).tolist(),
+        "probability": np.bincount(inside, given, minlength=N_BINS).tolist(),
+        "hits": np.bincount(inside, outcome, minlength=N_BINS).tolist(),
     }
 
 

@@ -18,6 +18,8 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 # Fewer images than this say little about which method is better.
 FEW_IMAGES = 10
+# Resamples of an interval.
+N_RESAMPLES = 10_000
 _DRAWN_AT_ONCE = 2**20
 # (n + 1) * level is rounded to so many digits, so that 10 * 0.9 is 9.
 _DIGITS = 9
@@ -48,7 +50,6 @@ def bootstrap_means(
     clusters: ArrayLike | None = None,
     seeds: ArrayLike | None = None,
     *,
-    n_resamples: int = 10_000,
     random_state: int = 0,
 ) -> FloatArray:
     """Return the mean score of each resample: of images or groups (clusters), and of seeds where there are several.
@@ -62,51 +63,39 @@ def bootstrap_means(
     values = _as_scores(values)
     cluster, seed = _numbered(clusters, values.size, "cluster"), _numbered(seeds, values.size, "seed")
     if seed is not None and seed.any():
-        return _two_way_means(values, cluster, seed, n_resamples, random_state)
+        return _two_way_means(values, cluster, seed, random_state)
     sums, counts = _cluster_sums(values, cluster)
-    drawn = _draw(sums.size, n_resamples, random_state)
+    drawn = _draw(sums.size, random_state)
     return np.concatenate([sums[part].sum(axis=1) / counts[part].sum(axis=1) for part in drawn])
 
 
 def bootstrap_interval(
-    values: ArrayLike,
-    clusters: ArrayLike | None = None,
-    seeds: ArrayLike | None = None,
-    *,
-    n_resamples: int = 10_000,
-    random_state: int = 0,
+    values: ArrayLike, clusters: ArrayLike | None = None, seeds: ArrayLike | None = None
 ) -> tuple[float, float]:
     """Return the percentile bootstrap interval of a mean; see `bootstrap_means`.
 
     Few records make it too narrow: at 95 %, ten clusters cover some 90, five some 85. Where seeds differ as much as
     images, two seeds cover some 80, five some 90. Where they hardly differ, more than 95 are covered.
     """
-    means = bootstrap_means(values, clusters, seeds, n_resamples=n_resamples, random_state=random_state)
-    return _percentiles(means)
+    return _percentiles(bootstrap_means(values, clusters, seeds))
 
 
-def student_interval(
-    values: ArrayLike, *, test_to_train: float = 0.0, level: float = 0.95
-) -> tuple[float, float]:
-    """Return the interval of a mean by Student's t, as for the scores of folds or of random splits of one set.
+def student_interval(values: ArrayLike, *, test_to_train: float = 0.0) -> tuple[float, float]:
+    """Return the 95 % interval of a mean by Student's t, as for the scores of folds or of random splits of one set.
 
     `test_to_train`, test over training samples, widens it for what random splits share (Nadeau and Bengio, 2003). Folds
-    share training data too, so that by default their interval covers less than `level`.
+    share training data too, so that by default their interval covers less than 95 %.
     """
     scores = _as_scores(values)
     if scores.size < 2:
         raise InputError("1 value: give two or more, for one says nothing of how they vary")
     error = sem(scores) * np.sqrt(1 + scores.size * test_to_train)
-    low, high = scores.mean() + error * student.ppf([(1 - level) / 2, (1 + level) / 2], scores.size - 1)
+    low, high = scores.mean() + error * student.ppf([0.025, 0.975], scores.size - 1)
     return float(low), float(high)
 
 
 def ratio_interval(
-    parts: ArrayLike,
-    wholes: ArrayLike,
-    clusters: ArrayLike | None = None,
-    *,
-    n_resamples: int = 10_000,
+    parts: ArrayLike, wholes: ArrayLike, clusters: ArrayLike | None = None
 ) -> tuple[float, float] | None:
     """Return the percentile bootstrap interval of a ratio of sums, or of the mean of several (n, n_ratios).
 
@@ -126,7 +115,7 @@ def ratio_interval(
     columns = np.hstack([part, whole])[counts]
     _, cluster = np.unique(number[counts], return_inverse=True)
     sums = np.stack([np.bincount(cluster, column) for column in columns.T], axis=1)
-    drawn = [sums[rows].sum(axis=1) for rows in _draw(len(sums), n_resamples, 0, width=sums.shape[1])]
+    drawn = [sums[rows].sum(axis=1) for rows in _draw(len(sums), 0, width=sums.shape[1])]
     above, below = np.split(np.concatenate(drawn), 2, axis=1)
     known = (below > 0).all(axis=1)
     return _percentiles((above[known] / below[known]).mean(axis=1))
@@ -191,7 +180,7 @@ def conformal_margin(errors: ArrayLike, level: float) -> float | None:
 
 
 def _two_way_means(
-    values: FloatArray, clusters: IntArray | None, seeds: IntArray, n_resamples: int, random_state: int
+    values: FloatArray, clusters: IntArray | None, seeds: IntArray, random_state: int
 ) -> FloatArray:
     """Means of resamples of both seeds and clusters, a limited number at once."""
     place = seeds, np.arange(values.size) if clusters is None else clusters
@@ -201,7 +190,7 @@ def _two_way_means(
     generators = np.random.default_rng(random_state).spawn(2)
     at_once = max(1, _DRAWN_AT_ONCE // sum(sums.shape))
     found: list[FloatArray] = []
-    missing = n_resamples
+    missing = N_RESAMPLES
     while missing:
         drawn = min(at_once, missing)
         of_seed, of_cluster = (
@@ -220,12 +209,12 @@ def _times_drawn(n: int, n_resamples: int, rng: np.random.Generator) -> FloatArr
     return np.bincount(own.ravel(), minlength=n * n_resamples).reshape(n_resamples, n).astype(np.float64)
 
 
-def _draw(n: int, n_resamples: int, random_state: int, *, width: int = 1) -> Iterator[NDArray[np.int64]]:
+def _draw(n: int, random_state: int, *, width: int = 1) -> Iterator[NDArray[np.int64]]:
     """Draw n of n positions for each resample, a limited number of resamples at once, each position `width` wide."""
     rng = np.random.default_rng(random_state)
     at_once = max(1, _DRAWN_AT_ONCE // (n * width))
-    for start in range(0, n_resamples, at_once):
-        yield rng.integers(n, size=(min(at_once, n_resamples - start), n))
+    for start in range(0, N_RESAMPLES, at_once):
+        yield rng.integers(n, size=(min(at_once, N_RESAMPLES - start), n))
 
 
 def _as_columns(sums: ArrayLike) -> FloatArray:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tifffile
 from PIL import Image
-from safetensors.numpy import save_file
 
 from segkit import __version__
 from segkit.cli.commands import app, main
@@ -420,17 +419,6 @@ def test_absent_weights(folder, segkit):
     train = [*train_arguments(folder)[:5], "--set", "bank.name=vgg16"]
     err = refused(segkit, folder, *train, "--set", "bank.weights=w.npz")
     assert "weights w.npz: no such file" in err
-
-
-def test_models_of_another_format_version(folder, segkit):
-    save_file({"a": np.zeros(1)}, folder / "old.segkit", metadata={"segkit": '{"format_version": 0}'})
-    for arguments in (
-        ["predict", folder / "old.segkit", folder / "images", "-o", folder / "out"],
-        ["inspect", folder / "old.segkit"],
-    ):
-        assert "model of format version 0, this segkit reads 1; train it anew" in refused(
-            segkit, folder, *arguments
-        )
 
 
 def test_nothing_is_overwritten_unless_asked(folder, model, segkit):

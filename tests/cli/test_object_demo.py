@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from segkit import ModuleBank
 from segkit.cli.demo import run_object_demo
+from segkit.features import MultiscaleBank
 from segkit.images import read_instances
 
 
@@ -23,7 +23,7 @@ def demo(tmp_path_factory):
         patch.setattr("segkit.cli.demo.SHAPE", (80, 80))
         patch.setattr(
             "segkit.segmentation.segmenter.default_bank",
-            lambda: ModuleBank(({"n_scales": 2, "n_angles": 3},)),
+            lambda: MultiscaleBank(sigma_max=2),
         )
         return folder, run_object_demo(folder, seed=3)
 

@@ -177,9 +177,9 @@ def test_brier_score_and_reliability_equal_loops(rng):
     labelled = truth != 255
     expected = np.mean((foreground[labelled] - truth[labelled]) ** 2)
     assert brier_score(truth, probability) == pytest.approx(expected)
-    sums = reliability(truth, probability, n_bins=4)
-    for index in range(4):
-        inside = labelled & (foreground >= index / 4) & (foreground < (index + 1) / 4)
+    sums = reliability(truth, probability)
+    for index in range(10):
+        inside = labelled & (foreground >= index / 10) & (foreground < (index + 1) / 10)
         assert sums["count"][index] == inside.sum()
         assert sums["hits"][index] == truth[inside].sum()
         assert sums["probability"][index] == pytest.approx(foreground[inside].sum())
@@ -187,9 +187,10 @@ def test_brier_score_and_reliability_equal_loops(rng):
 
 def test_reliability_is_of_every_class_but_the_first():
     probability = np.array([[[0.05, 0.15, 0.8], [0.05, 0.9, 0.05]]])
-    sums = reliability([[2, 2]], probability, n_bins=2)
-    assert (sums["count"], sums["hits"]) == ([2, 2], [1, 1])
-    assert sums["probability"] == pytest.approx([0.15 + 0.05, 0.8 + 0.9])
+    sums = reliability([[2, 2]], probability)
+    assert sums["count"] == [1, 1, *[0] * 6, 1, 1]
+    assert sums["hits"] == [1, *[0] * 7, 1, 0]
+    assert sums["probability"] == pytest.approx([0.05, 0.15, *[0] * 6, 0.8, 0.9])
 
 
 def test_probabilities_must_fit_the_mask():

@@ -87,13 +87,14 @@ def test_scores_must_pair_up():
         compare_pooled([])
 
 
-def test_the_mean_of_a_resample_is_over_its_records():
+def test_the_mean_of_a_resample_is_over_its_records(monkeypatch):
     """Clusters of unequal size, as where splits test on different images."""
+    monkeypatch.setattr(statistics, "N_RESAMPLES", 50)
     values, clusters = np.array([0.0, 0.3, 0.5, 0.2, 0.9, 1.0]), np.array(["a", "b", "b", "c", "c", "c"])
     drawn = np.random.default_rng(5).integers(3, size=(50, 3))
     of_cluster = [values[clusters == name] for name in "abc"]
     expected = [np.concatenate([of_cluster[index] for index in row]).mean() for row in drawn]
-    np.testing.assert_allclose(bootstrap_means(values, clusters, n_resamples=50, random_state=5), expected)
+    np.testing.assert_allclose(bootstrap_means(values, clusters, random_state=5), expected)
 
 
 def test_a_comparison_counts_records_and_resamples_clusters():
@@ -126,12 +127,13 @@ def test_each_score_is_a_number_and_has_a_cluster_and_a_seed():
         compare([0.1, float("nan")], [0.1, 0.2])
 
 
-def test_several_ratios_give_the_interval_of_their_mean():
+def test_several_ratios_give_the_interval_of_their_mean(monkeypatch):
+    monkeypatch.setattr(statistics, "N_RESAMPLES", 300)
     parts, wholes = np.random.default_rng(0).random((2, 6, 3))
     drawn = np.random.default_rng(0).integers(6, size=(300, 6))
     means = (parts[drawn].sum(axis=1) / wholes[drawn].sum(axis=1)).mean(axis=1)
     expected = tuple(np.quantile(means, [0.025, 0.975]))
-    assert ratio_interval(parts, wholes, n_resamples=300) == pytest.approx(expected)
+    assert ratio_interval(parts, wholes) == pytest.approx(expected)
 
 
 def test_records_without_a_share_in_a_ratio_are_not_drawn():
@@ -159,13 +161,14 @@ def sparse_table(rng, n_seeds=4, n_images=9, share=0.4):
 
 
 def test_resamples_drawn_in_parts_are_those_drawn_at_once(monkeypatch):
+    monkeypatch.setattr(statistics, "N_RESAMPLES", 300)
     values, image, seed = sparse_table(np.random.default_rng(3), n_seeds=3, n_images=4, share=0.2)
     parts, wholes = np.random.default_rng(0).random((2, 6, 3))
 
     def draw():
-        by_image = bootstrap_means(values, image, n_resamples=300)
-        by_both = bootstrap_means(values, image, seed, n_resamples=300)
-        return [*by_image, *by_both, *ratio_interval(parts, wholes, n_resamples=300)]
+        by_image = bootstrap_means(values, image)
+        by_both = bootstrap_means(values, image, seed)
+        return [*by_image, *by_both, *ratio_interval(parts, wholes)]
 
     at_once = draw()
     for number in (1, 50):
@@ -173,8 +176,9 @@ def test_resamples_drawn_in_parts_are_those_drawn_at_once(monkeypatch):
         np.testing.assert_allclose(draw(), at_once)
 
 
-def test_the_variance_over_a_balanced_table_is_the_closed_form():
+def test_the_variance_over_a_balanced_table_is_the_closed_form(monkeypatch):
     """Times drawn are multinomial: E[w_i w_k] = 1 - 1/n + (i = k)."""
+    monkeypatch.setattr(statistics, "N_RESAMPLES", 40_000)
     rng = np.random.default_rng(0)
     table = rng.normal(size=(6, 1)) + rng.normal(size=(1, 20)) + rng.normal(size=(6, 20))
     seed, image = np.indices(table.shape)
@@ -184,13 +188,14 @@ def test_the_variance_over_a_balanced_table_is_the_closed_form():
         + (1 - 1 / 6) * (centred.sum(axis=0) ** 2).sum()
         + (centred**2).sum()
     ) / table.size**2
-    means = bootstrap_means(table.ravel(), image.ravel(), seed.ravel(), n_resamples=40_000)
+    means = bootstrap_means(table.ravel(), image.ravel(), seed.ravel())
     assert means.var() == pytest.approx(expected, rel=0.03)
     assert means.mean() == pytest.approx(table.mean(), abs=4 * np.sqrt(expected / 40_000))
 
 
-def test_a_record_weighs_the_times_its_seed_and_its_image_were_drawn():
+def test_a_record_weighs_the_times_its_seed_and_its_image_were_drawn(monkeypatch):
     """A loop over resamples and records; a resample without a record is drawn again."""
+    monkeypatch.setattr(statistics, "N_RESAMPLES", 300)
     values, image, seed = sparse_table(np.random.default_rng(3), n_seeds=3, n_images=4, share=0.2)
     of_seed, of_image = np.random.default_rng(7).spawn(2)
     expected, n_empty = [], 0
@@ -201,7 +206,7 @@ def test_a_record_weighs_the_times_its_seed_and_its_image_were_drawn():
             expected.append(np.average(values, weights=weights))
         n_empty += not sum(weights)
     assert n_empty
-    found = bootstrap_means(values, image, seed, n_resamples=300, random_state=7)
+    found = bootstrap_means(values, image, seed, random_state=7)
     np.testing.assert_allclose(found, expected)
 
 
@@ -251,9 +256,7 @@ def test_seeds_of_sets_are_resampled_within_each():
 
 def test_student_interval_is_that_of_the_t_test():
     folds = np.random.default_rng(0).random(5)
-    assert student_interval(folds, level=0.9) == pytest.approx(
-        tuple(ttest_1samp(folds, 0).confidence_interval(0.9))
-    )
+    assert student_interval(folds) == pytest.approx(tuple(ttest_1samp(folds, 0).confidence_interval()))
 
 
 def test_student_interval_of_overlapping_splits_is_wider():
@@ -280,12 +283,17 @@ def coverage(n_seeds, of_seed, of_image, of_both, *, n_images=30, n_trials=150):
         values = rng.normal(0, of_seed, n_seeds)[seed] + rng.normal(0, of_image, n_images)[image]
         values += rng.normal(0, of_both, seed.size)
         for way, seeds in enumerate((None, seed)):
-            low, high = bootstrap_interval(values, image, seeds, n_resamples=400, random_state=trial)
+            low, high = bootstrap_interval(values, image, seeds)
             inside[trial, way] = low <= 0 <= high
     return inside.mean(axis=0)
 
 
-def test_seeds_that_differ_take_intervals_over_both():
+@pytest.fixture
+def few_resamples(monkeypatch):
+    monkeypatch.setattr(statistics, "N_RESAMPLES", 400)
+
+
+def test_seeds_that_differ_take_intervals_over_both(few_resamples):
     over_images, over_both = coverage(10, 0.5, 1.0, 0.5)
     assert over_images < 0.85
     assert over_both >= 0.9
@@ -294,7 +302,7 @@ def test_seeds_that_differ_take_intervals_over_both():
     assert over_both >= 0.85
 
 
-def test_where_seeds_do_not_differ_intervals_over_both_are_conservative():
+def test_where_seeds_do_not_differ_intervals_over_both_are_conservative(few_resamples):
     over_images, over_both = coverage(5, 0.0, 1.0, 0.5)
     assert over_both > max(over_images, 0.95)
 

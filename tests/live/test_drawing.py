@@ -82,17 +82,6 @@ def test_any_sequence_is_that_of_full_copies(actions):
         shown, version = changed, drawing.version
 
 
-def test_pieces_of_a_stroke_are_one_step():
-    drawing = Drawing.blank((4, 4))
-    full = np.ones((2, 2), dtype=bool)
-    drawing.paint((0, 0), full, 1, stroke="s")
-    drawing.paint((1, 1), full, 2, stroke="s")
-    patch = drawing.undo()
-    assert patch.corner == (0, 0)
-    np.testing.assert_array_equal(patch.values, np.full((3, 3), 255))
-    assert drawing.redo().values.tolist() == [[1, 1, 255], [1, 2, 2], [255, 2, 2]]
-
-
 def test_labels_cannot_be_written_to_and_snapshots_stay():
     drawing = Drawing(np.zeros((2, 2), dtype=np.uint8))
     with pytest.raises(ValueError, match="read-only"):

@@ -9,7 +9,6 @@ from scipy import ndimage
 
 from segkit.cli.phantom import make_demo_set
 from segkit.evaluation.metrics import dice_of, iou_of, precision_of, recall_of
-from segkit.evaluation.statistics import bootstrap_interval, bootstrap_means
 from segkit.report import Picture, write_report
 
 SIZES, SEEDS, N_IMAGES = (1, 5, 15), range(3), 20
@@ -256,8 +255,7 @@ def evaluation(result):
 @contextmanager
 def _few_resamples():
     with pytest.MonkeyPatch.context() as patch:
-        for function in (bootstrap_interval, bootstrap_means):
-            patch.setitem(function.__kwdefaults__, "n_resamples", 300)
+        patch.setattr("segkit.evaluation.statistics.N_RESAMPLES", 300)
         yield
 
 

@@ -163,13 +163,6 @@ def test_intervals_are_over_splits_and_images(rng):
     assert (row.n_images, row.n_seeds, row.n_records) == (len(set(images.tolist())), 3, 18)
 
 
-def test_intervals_of_one_split_are_over_images(rng):
-    scores = rng.random(12)
-    assert summarise(many("a", scores))[0].interval == pytest.approx(bootstrap_interval(scores))
-    unknown = many("a", scores, seed=None, n_train=None)
-    assert summarise(unknown)[0].interval == pytest.approx(bootstrap_interval(scores))
-
-
 def test_intervals_resample_groups(rng):
     scores = rng.random(12)
     records = [entry | {"group": f"patient {index % 4}"} for index, entry in enumerate(many("a", scores))]
