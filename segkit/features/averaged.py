@@ -15,8 +15,8 @@ from sklearn.base import clone
 from segkit._common import FloatArray
 from segkit._threads import count_threads, in_threads
 from segkit.errors import ConfigError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
-from segkit.features.tiles import Tile, whole
+from segkit.features.base import Channel, FeatureMaps, FilterBank, TiledBank
+from segkit.features.tiles import Tile
 from segkit.invariance.groups import Group, Matrix, Similarity, similarities
 from segkit.invariance.spatial import Dihedral
 
@@ -28,7 +28,7 @@ PIXELS_SIDE_BY_SIDE = 2**20
 BLOCK_SIZE = 2**23
 
 
-class OrbitAveraged(FilterBank):
+class OrbitAveraged(TiledBank):
     """A bank's features, averaged over the turned images.
 
     Parameters
@@ -125,17 +125,6 @@ class OrbitAveraged(FilterBank):
         self._check()
         self.bank_ = clone(self.bank).fit(images)
         return self
-
-    def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
-        """Compute the maps of the wanted channels; see `FilterBank.maps`."""
-        image = as_image(image)
-        return self.tile_maps(image, whole(image.shape), channels)
-
-    def tile_maps(
-        self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
-    ) -> list[FeatureMaps]:
-        """Compute the maps of a tile from the parts of the turned images that it depends on; see `FilterBank.tile_maps`."""
-        return list(self.iter_maps(image, tile, channels))
 
     def iter_maps(
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None

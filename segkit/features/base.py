@@ -128,8 +128,8 @@ class FilterBank(BaseEstimator, ABC):
     (the scikit-learn convention), so `get_params` is the bank's whole configuration. A bank whose
     filters are weights rather than formulas also overrides `weights_used` and `use_weights`; one that
     learns them from the training images overrides `fit` and `learns_weights`. Large images are looked at tile by
-    tile: a bank whose features depend on more than what lies within `halo` overrides `is_local`, and one whose features
-    depend on the place of a tile in its image overrides `tile_maps`.
+    tile: a bank whose features depend on more than what lies within `halo` overrides `is_local`, and one whose maps
+    of a tile are not those of its pixels alone is a `TiledBank`.
     """
 
     @abstractmethod
@@ -223,13 +223,13 @@ class FilterBank(BaseEstimator, ABC):
         Maps are counted from the first row and column that the tile sees. The image (H, W, C), float32, may be an object
         that reads the slices it is asked for.
         """
-        return self.maps(image[tile.seen], channels)
+        return list(self.iter_maps(image, tile, channels))
 
     def iter_maps(
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
     ) -> Iterator[FeatureMaps]:
-        """Compute the maps of a tile grid by grid; a bank that need not hold all of them at once overrides this."""
-        yield from self.tile_maps(image, tile, channels)
+        """Compute the maps of a tile grid by grid, so that not all of them need be held at once; see `tile_maps`."""
+        yield from self.maps(image[tile.seen], channels)
 
     def sample(
         self,
@@ -317,6 +317,21 @@ class FilterBank(BaseEstimator, ABC):
                 f"channels {reprlib.repr(wanted.tolist())}: give indices from 0 to {known[-1]}, each once"
             )
         return wanted.astype(np.intp)
+
+
+class TiledBank(FilterBank):
+    """A bank that computes the maps of tiles, which may depend on a tile's place in its image; the image is one tile."""
+
+    @abstractmethod
+    def iter_maps(
+        self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
+    ) -> Iterator[FeatureMaps]:
+        """Compute the maps of a tile grid by grid; see `FilterBank.tile_maps`."""
+
+    def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
+        """Compute the maps of the wanted channels; see `FilterBank.maps`."""
+        image = as_image(image)
+        return self.tile_maps(image, whole(image.shape), channels)
 
 
 def sample_maps(

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from segkit._common import FloatArray
 from segkit._device import card_has_room, torch_device
 from segkit.errors import ConfigError, InputError, WeightsError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
+from segkit.features.base import Channel, FeatureMaps, TiledBank, as_image
 from segkit.features.colours import check_mode, count_views, three_channels
 from segkit.features.layers import Layer
-from segkit.features.tiles import Tile, whole
+from segkit.features.tiles import Tile
 from segkit.features.tracing import Trace
 from segkit.features.weights import load_weights
 
@@ -39,7 +39,7 @@ OUTPUT_STRIDES = (8, 16, 32)
 _Source = tuple[str, str, int | None, int | None]
 
 
-class ConvNetBank(FilterBank):
+class ConvNetBank(TiledBank):
     """Filters of a pre-trained convolutional network.
 
     Parameters
@@ -176,11 +176,6 @@ class ConvNetBank(FilterBank):
     def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
         """Count the maps of the layers, and those of the widest layers at full resolution on the way to them."""
         return self.bytes_of_maps(n_image_channels) + _BYTES_ON_THE_WAY
-
-    def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
-        """Compute the maps of the wanted channels; see `FilterBank.maps`."""
-        image = as_image(image)
-        return list(self.iter_maps(image, whole(image.shape), channels))
 
     def iter_maps(
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None

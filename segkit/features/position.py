@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from segkit._common import FloatArray
-from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
-from segkit.features.tiles import Tile, whole
+from segkit.features.base import Channel, FeatureMaps, TiledBank
+from segkit.features.tiles import Tile
 
 
-class PositionBank(FilterBank):
+class PositionBank(TiledBank):
     """Distance of a pixel from the centre of its image, in half sides.
 
     The only channel is ``hypot((2 r + 1) / H - 1, (2 c + 1) / W - 1)`` for row r and column c of an image of
@@ -46,22 +48,17 @@ class PositionBank(FilterBank):
         """Zero: pixel values do not matter. Yet `maps` of a part are not those of the image, whose size matters."""
         return 0
 
-    def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
-        """Compute the map, if it is wanted; see `FilterBank.maps`."""
-        image = as_image(image)
-        return self.tile_maps(image, whole(image.shape), channels)
-
-    def tile_maps(
+    def iter_maps(
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
-    ) -> list[FeatureMaps]:
+    ) -> Iterator[FeatureMaps]:
         """Compute the map of a tile, whose place in the image is all that it depends on; see `FilterBank.tile_maps`."""
         wanted = self._wanted(channels, image.shape[2])
         if not wanted.size:
-            return []
+            return
         # The centres of pixels, from -1 to 1 across the image; the outermost are half a pixel inside.
         rows, cols = (
             (2 * np.arange(seen.start, seen.stop) + 1) / length - 1
             for seen, length in zip(tile.seen, image.shape[:2], strict=True)
         )
         distance = np.hypot(rows[:, None], cols)
-        return [FeatureMaps(distance[None].astype(np.float32), wanted)]
+        yield FeatureMaps(distance[None].astype(np.float32), wanted)

@@ -13,11 +13,11 @@ from sklearn.base import clone
 
 from segkit._common import FloatArray, Progress, pass_on
 from segkit.errors import ConfigError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, as_slice
+from segkit.features.base import Channel, FeatureMaps, FilterBank, TiledBank, as_image, as_slice
 from segkit.features.tiles import Tile
 
 
-class StackedBank(FilterBank):
+class StackedBank(TiledBank):
     """The channels of several banks, one bank after the other.
 
     Parameters
@@ -89,12 +89,6 @@ class StackedBank(FilterBank):
         """List the banks that channels come from, each with those that are its own, numbered as here."""
         return [(bank, channels[mine]) for _, bank, _, mine in self._split(channels, n_image_channels)]
 
-    def tile_maps(
-        self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
-    ) -> list[FeatureMaps]:
-        """Compute the maps of a tile of an image; see `FilterBank.tile_maps`."""
-        return list(self.iter_maps(image, tile, channels))
-
     def iter_maps(
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
     ) -> Iterator[FeatureMaps]:
@@ -117,16 +111,6 @@ class StackedBank(FilterBank):
         self._check()
         self.banks_ = [clone(bank).fit(images) for bank in self.banks]
         return self
-
-    def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
-        """Compute the maps of the wanted channels; see `FilterBank.maps`."""
-        image = as_image(image)
-        wanted = self._wanted(channels, image.shape[2])
-        return [
-            FeatureMaps(stack.values, stack.indices + start, stack.stride, stack.offset)
-            for _, bank, start, mine in self._split(wanted, image.shape[2])
-            for stack in bank.maps(image, wanted[mine] - start)
-        ]
 
     def sample(
         self,

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from segkit._common import FloatArray, is_whole
 from segkit._device import card_has_room, torch_device
@@ -28,9 +28,9 @@ from segkit.features.backbone import (
     parameters_of,
     usual_window,
 )
-from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
+from segkit.features.base import Channel, FeatureMaps, TiledBank
 from segkit.features.colours import check_channels, check_mode, count_views, three_channels
-from segkit.features.tiles import Tile, whole
+from segkit.features.tiles import Tile
 from segkit.features.weights import load_pretrained, origin_of, read_weights
 from segkit.features.windows import Blend, Cells, Side, read_window
 
@@ -56,7 +56,7 @@ class _Task(NamedTuple):
     kept: IntArray
 
 
-class TimmBank(FilterBank):
+class TimmBank(TiledBank):
     """Filters of a network of timm, such as DINOv2.
 
     Parameters
@@ -167,14 +167,9 @@ class TimmBank(FilterBank):
         """Count the maps, the weighted sums and a window of them, and the work of a network on a window."""
         return 3 * self.bytes_of_maps(n_image_channels) + _BYTES_ON_THE_WAY
 
-    def maps(self, image: ArrayLike, channels: NDArray[np.intp] | None = None) -> list[FeatureMaps]:
-        """Compute the maps of the wanted channels; see `FilterBank.maps`."""
-        image = as_image(image)
-        return self.tile_maps(image, whole(image.shape), channels)
-
-    def tile_maps(
+    def iter_maps(
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
-    ) -> list[FeatureMaps]:
+    ) -> Iterator[FeatureMaps]:
         """Compute the maps of a tile from all windows that its core touches; see `FilterBank.tile_maps`."""
         check_channels(self.channel_mode, image.shape[2])
         wanted = np.sort(self._wanted(channels, image.shape[2]))
@@ -182,7 +177,8 @@ class TimmBank(FilterBank):
         together: dict[tuple[int, Fraction], list[_Task]] = {}
         for task in tasks:
             together.setdefault((task.view, task.scale), []).append(task)
-        return [stack for own in together.values() for stack in self._blended(image, tile, own)]
+        for own in together.values():
+            yield from self._blended(image, tile, own)
 
     def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:
         """Collect the weights that these channels need, by timm's names; positional embeddings are those of the window."""

@@ -197,12 +197,12 @@ def test_maps_that_are_kept_decide_as_those_computed_again(rng, monkeypatch, is_
         monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda memory=memory: memory)
         n_computed = []
 
-        def tile_maps(image, tile, channels=None, *, n_computed=n_computed, original=banks[1].tile_maps):
+        def iter_maps(image, tile, channels=None, *, n_computed=n_computed, original=banks[1].iter_maps):
             n_computed.append(tile)
             return original(image, tile, channels)
 
         with monkeypatch.context() as patch:
-            patch.setattr(banks[1], "tile_maps", tile_maps)
+            patch.setattr(banks[1], "iter_maps", iter_maps)
             found.append((decide(*given), len(n_computed)))
     (computed_again, n_again), (of_kept, n_kept) = found
     np.testing.assert_allclose(of_kept, computed_again, atol=1e-4)
