@@ -31,8 +31,7 @@ TITLES = {
     DEFAULT: "**segkit**, no networks",
     PAPER: "recipe of the paper, VGG19 to conv3_4",
     FOREST: "pixel forest",
-    "forest-convpaint": "pixel forest on three layers, as convpaint's (VGG19)",
-    "forest-convpaint-default": "pixel forest on one layer, convpaint's default (VGG19)",
+    "forest-convpaint": "pixel forest on convpaint's three layers (VGG19)",
     "fcn": "FCN-8s on SqueezeNet, pre-trained",
     FCN: "FCN-8s on VGG19 to conv3_4, pre-trained",
     "fcn-scratch": "FCN-8s on SqueezeNet, from scratch",
@@ -122,6 +121,8 @@ class Gap:
     @property
     def splits(self) -> str:
         """Sets and their numbers of splits."""
+        if len(self.sets) == len(OBJECTS):
+            return f"all ({' to '.join(map(str, sorted(set(self.found.n_seeds))))})"
         return ", ".join(f"{name} ({n})" for name, n in zip(self.sets, self.found.n_seeds, strict=True))
 
 
@@ -213,7 +214,8 @@ def sixteen(rows: list[Row]) -> str:
                 gap = str(gap_of({name: scores}, DEFAULT, FOREST, n_train))
                 cells = [gap, *(mean_of(scores[method, n_train]) for method in SHOWN)]
                 n_splits = _n_splits(scores[DEFAULT, n_train])
-                table.append((f"{name}: {titles[name]}<br>{kind}, {n_splits}", *map(broken, cells)))
+                title = f"{name}: {titles[name]}" if n_train == SIZES[0] else name
+                table.append((f"{title}<br>{kind}, {n_splits}", *map(broken, cells)))
             means = [
                 np.mean([_mean(scores[method, n_train]) for scores in by_set.values()]) for method in SHOWN
             ]
@@ -300,14 +302,13 @@ def against_unet(rows: list[Row]) -> str:
 
 
 def equal_forest(rows: list[Row]) -> str:
-    """Compare segkit's recipes with the forest that has segkit's centring and threshold, by kind of sets."""
-    table = []
-    for n_train in SIZES:
-        for kind in ("development", "first look"):
-            by_set = _of_kind(rows, kind)
-            gaps = [str(gap_of(by_set, method, CENTRED, n_train)) for method in (DEFAULT, NETWORKS)]
-            table.append((n_train, kind, *gaps))
-    return markdown_table(("training images", "sets", "default less it", "two networks less it"), table)
+    """Compare segkit's recipes with the forest that has segkit's centring and threshold, on sets of the first look."""
+    by_set = _of_kind(rows, "first look")
+    table = [
+        (n_train, *(str(gap_of(by_set, method, CENTRED, n_train)) for method in (DEFAULT, NETWORKS)))
+        for n_train in SIZES
+    ]
+    return markdown_table(("training images", "default less it", "two networks less it"), table)
 
 
 def parts(rows: list[Row]) -> str:

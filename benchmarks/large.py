@@ -164,11 +164,9 @@ def large_images(rows: list[Row]) -> str:
     header = ("recipe", *(f"{side:,} x {side:,}" for side in SIDES), "labels changed by tiles")
     side = next(iter(changed.values()))["side"]
     return (
-        f"{markdown_table(header, table)}\nMost memory that the process held, libraries included, and time, as a multiple "
-        "of what as many pixels take in pictures of 256 x 256 (scattering builds its filters when it first meets a size of "
-        "tile, which tells most on the smallest). Labels with tiles and without, at the threshold of training, are "
-        "compared on "
-        f"{side:,} x {side:,} pixels."
+        f"{markdown_table(header, table)}\nMost memory of the process, and time, as a multiple of that of as many pixels in "
+        "pictures of 256 x 256. Scattering builds filters for each new size of tile, which counts most on the smallest. "
+        f"Labels with tiles and without are compared on {side:,} x {side:,} pixels."
     )
 
 

@@ -168,18 +168,10 @@ def draw(image: Any, segmenters: dict[str, BaseSegmenter], angle: float) -> None
 
 
 def orbit_segmentation(rows: list[Row]) -> str:
-    turns = [
-        title
-        for angle in ANGLES
-        for title in (f"labels changed by a turn of {angle:g}°", "IoU of the two maps")
-    ]
+    turns = [f"labels changed by a turn of {angle:g}°" for angle in ANGLES]
     lines = []
     for row in flat(rows):
-        cells = [
-            cell
-            for found in row["turns"]
-            for cell in (f"{found['changed_percent']:.2f} %", f"{found['foreground_iou']:.3f}")
-        ]
+        cells = [f"{found['changed_percent']:.2f} %" for found in row["turns"]]
         changed = 100 * row["symmetries"]["changed"] / row["symmetries"]["pixels"]
         lines.append(
             [row["features"], with_interval(row["mean_iou"], row["interval"]), *cells, f"{changed:.2f} %"]

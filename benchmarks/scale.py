@@ -259,13 +259,11 @@ def scale(rows: list[Row]) -> str:
 
 def scale_plan(rows: list[Row]) -> str:
     """Tabulate what follows for slides."""
-    speed, _, tile, at_once, spread = _by_part(rows)
+    speed, _, tile, _, spread = _by_part(rows)
     hours = 1e9 / _rate(tile) / 3600
-    side, tile_seconds = tile["side"], tile["processor_seconds"]
-    n_tiles = GIGAPIXELS * 1e9 / side**2
+    tile_seconds = tile["processor_seconds"]
     per_second, puts = spread["tasks_per_second"], 1 / speed["put_seconds"]
     of_slide, of_all = GIGAPIXELS * hours, GIGAPIXELS * hours * N_SLIDES
-    gigabytes = n_tiles * at_once["bytes_per_task"] / 1e9
     return "\n".join(
         [
             f"| | a slide of {GIGAPIXELS} gigapixels | {N_SLIDES:,} such slides |",
@@ -275,13 +273,11 @@ def scale_plan(rows: list[Row]) -> str:
                 f"| on {n:,} workers | {60 * of_slide / n:,.0f} minutes | {of_all / n / 24:,.0f} days |"
                 for n in (16, 128, 1024)
             ),
-            f"| tiles of {side:,} x {side:,} | {n_tiles:,.0f} | {n_tiles * N_SLIDES:,.0f} |",
-            f"| scheduler's memory, all tiles given at once | {gigabytes:.2f} GB | {gigabytes * N_SLIDES:,.0f} GB |",
-            f"| the same, a few at a time | {spread['memory_mib_most']:.0f} MiB | {spread['memory_mib_most']:.0f} MiB |",
             "",
-            f"A tile takes a worker {tile_seconds:.1f} s. One program gives out and takes back at most {per_second:,.0f} "
-            f"tasks a second, enough for {per_second * tile_seconds:,.0f} workers. It records {puts:,.0f} images a second, "
-            f"enough for {puts * tile_seconds:,.0f} workers if an image is as large as a tile.",
+            f"A tile of {tile['side']:,} x {tile['side']:,} takes a worker {tile_seconds:.1f} s. One "
+            f"program gives out and takes back at most {per_second:,.0f} tasks a second, enough for "
+            f"{per_second * tile_seconds:,.0f} workers. It records {puts:,.0f} images a second, enough for "
+            f"{puts * tile_seconds:,.0f} workers if an image is as large as a tile.",
         ]
     )
 

@@ -208,12 +208,6 @@ _METHODS = {
     "convpaint-m": _vgg_bank,
     "convpaint-centred": _vgg_bank,
     "forest-convpaint": _vgg_bank,
-    "forest-convpaint-default": lambda study: [
-        "kind=forest",
-        *_vgg_bank(study),
-        "bank.layers=[conv1_1]",
-        "bank.pyramid=[1.0, 0.5, 0.25]",
-    ],
     "fcn": lambda study: [*_net(study, "squeezenet1_0"), "n_hidden=512", *_budget(study)],
     "fcn-vgg19": lambda study: ["kind=fcn", *_net(study, "vgg19"), "n_hidden=512", *_budget(study)],
     "fcn-scratch": lambda study: ["backbone=squeezenet1_0", "n_hidden=512", *_budget(study)],

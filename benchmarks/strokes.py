@@ -353,9 +353,8 @@ def strokes(rows: list[Row]) -> str:
     )
     n_seeds = len({row["seed"] for row in found})
     return (
-        f"{markdown_table(header, table)}\nMean IoU on the test images of the protocol, {n_seeds} splits, three training "
-        "images; in brackets the least and the greatest difference of a split. "
-        f"{found[0]['n_strokes']} strokes on all three images together."
+        f"{markdown_table(header, table)}\nMean IoU on test images, {n_seeds} splits; in brackets the least and the "
+        "greatest difference of a split."
     )
 
 
@@ -377,10 +376,9 @@ def waiting(rows: list[Row]) -> str:
     header = ("recipe", "first features", "coarse prediction", "fine prediction", "script time of a frame")
     n_strokes = min(row["n_strokes"] for row in found)
     return (
-        f"{markdown_table(header, table)}\nMedians (95th percentiles) of {n_strokes} strokes and more on a picture of "
-        f"{found[0]['side']:,} x {found[0]['side']:,} RGB pixels, all of it visible, in headless Chromium on the same 2 "
-        "cores, from the end of the stroke to the frame that shows it. A 2,048 x 2,048 float32 product took "
-        f"{found[0]['sgemm_ms']:.0f} ms in the same run."
+        f"{markdown_table(header, table)}\nMedians (95th percentiles) of at least {n_strokes} strokes, from the end of a "
+        f"stroke to the frame that shows the prediction: {found[0]['side']:,} x {found[0]['side']:,} RGB pixels, headless "
+        f"Chromium on the same 2 cores. A 2,048 x 2,048 float32 product took {found[0]['sgemm_ms']:.0f} ms in the same run."
     )
 
 
