@@ -26,6 +26,7 @@ def naive(image, sigma, elongation, angle):
 @pytest.mark.parametrize("channel_mode", ["mean", "each"])
 def test_measures_are_those_of_kernels_in_space(image, channel_mode):
     bank = ElongatedBank(sigmas=[1.5, 2], channel_mode=channel_mode)
+    image = image[:26, :30, :2]
     planes = image.transpose(2, 0, 1) if channel_mode == "each" else [image.mean(axis=2)]
     expected = []
     for plane in planes:

@@ -200,9 +200,9 @@ def test_weights_of_a_file_go_into_a_model_or_stay_beside_it(tmp_path):
     path = tmp_path / "weights.safetensors"
     torch.manual_seed(0)
     save_file(timm.create_model("test_vit", num_classes=0, img_size=32).state_dict(), path)
-    mask = np.zeros((64, 64), dtype=np.uint8)
-    mask[10:40, 20:50] = 1
-    image = noise(64, 64) * (0.3 + 0.7 * mask[:, :, None])
+    mask = np.zeros((48, 48), dtype=np.uint8)
+    mask[8:30, 16:40] = 1
+    image = noise(48, 48) * (0.3 + 0.7 * mask[:, :, None])
     bank = TimmBank("test_vit", weights=path, window=32, layers=[-1])
     segmenter = Segmenter(bank, training_pixels=400, selection_pixels=200, random_state=0).fit(
         [image], [mask]
