@@ -383,6 +383,7 @@ def test_a_class_that_is_nowhere_predicted_counts_as_often_as_images_hold_it(pre
 def test_presence_follows_laplace():
     holds = np.array([[True, True], [True, False], [True, True]])
     np.testing.assert_allclose(presence_of(holds), [4 / 5, 3 / 5])
+    np.testing.assert_allclose(presence_of(np.zeros((0, 3), dtype=bool)), 0.5)
 
 
 def test_the_true_iou_is_that_of_labelled_pixels():
@@ -471,11 +472,6 @@ def test_what_is_explained_names_both_margins():
         "certain enough to be made. Margins: unknown for 80 % of images and unknown for 90 % of images; they take 4 and 9 "
         "training images."
     )
-
-
-def test_presence_before_any_image_is_a_half():
-    np.testing.assert_allclose(presence_of(np.zeros((0, 3), dtype=bool)), 0.5)
-    np.testing.assert_allclose(presence_of(np.zeros((1, 2), dtype=bool)), 1 / 3)
 
 
 def test_arrays_restore_it_and_have_the_shapes_told():

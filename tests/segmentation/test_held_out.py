@@ -215,19 +215,6 @@ def test_interval_holds_the_mean_of_all_images_as_often_as_it_says():
     assert 0.9 < hits / 400 < 0.98
 
 
-def test_threshold_calls_as_many_foreground_as_are_annotated():
-    _, found = held()
-    choice = found.choose("quantile")
-    weight, label = found.sample.weight, found.sample.label
-    decisions = found.decisions[found.penalties.index(choice.penalty), :, 0]
-    own = [
-        quantile_threshold(decisions[mine], label[mine], weight[mine], found.sample.image[mine])
-        for mine in (found.sample.image == index for index in np.unique(found.sample.image))
-    ]
-    assert choice.threshold == pytest.approx(np.mean(own))
-    assert found.choose("zero").threshold == 0
-
-
 def test_only_one_rule_looks_at_the_image_itself():
     _, found = held()
     weights = {rule: found.choose(rule).otsu_weight for rule in ("quantile+otsu", "quantile", "iou", "zero")}

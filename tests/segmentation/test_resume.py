@@ -118,10 +118,9 @@ def test_results_of_pages_that_are_gone_go_too(run, out, contents, cells, cell_i
     assert contents(out) == contents(out.parent / "other")
 
 
-@pytest.mark.parametrize("options", [{"pixel_size": PixelSize(2.0, 1.0)}, {"probability": False}])
-def test_other_settings_make_all_anew(run, out, made, contents, options):
-    if "probability" in options:
-        shutil.rmtree(out / "probability")
+def test_other_settings_make_all_anew(run, out, made, contents):
+    shutil.rmtree(out / "probability")
+    options = {"pixel_size": PixelSize(2.0, 1.0), "probability": False}
     run(resume=True, **options)
     assert len(made) == 3
     run("other", **options)

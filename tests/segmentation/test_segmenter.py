@@ -1,6 +1,5 @@
 from copy import copy
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,7 +25,6 @@ from segkit import (
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
 from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
-from segkit.evaluation.metrics import score_masks
 from segkit.features import ElongatedBank, Module, MultiscaleBank, OrbitAveraged, PositionBank
 from segkit.images.sampling import draw_pixels
 from segkit.invariance import FourierEmbedding, Rotation
@@ -184,26 +182,6 @@ def test_scribbles_are_enough(data):
     assert segmenter.score(images[2:], masks[2:]) > 0.8
 
 
-def test_predictions_carry_the_values_of_the_masks(data):
-    images, masks = data
-    values = np.array([3, 9])
-    segmenter = quick(unlabelled=None).fit(images[:1], [values[masks[0]]])
-    prediction = segmenter.predict(images[1])
-    assert set(np.unique(prediction)) == {3, 9}
-    assert prediction.dtype == np.uint8
-    assert segmenter.score(images[1:2], [values[masks[1]]]) > 0.7
-
-
-def test_class_weights_move_the_border(data):
-    images, masks = data
-    shares = []
-    for weight in (0.05, 20):
-        svm = LinearSVM(class_weight={0: 1, 1: weight})
-        segmenter = quick(svm=svm, threshold="zero").fit(images[:1], masks[:1])
-        shares.append((segmenter.predict(images[1]) == 1).mean())
-    assert shares[0] < shares[1]
-
-
 def test_labels_follow_decisions_and_probabilities_are_calibrated(fitted, data):
     image = data[0][2].copy()
     image[4:6, 4:6] += 0.4  # a speck, smaller than any annotated disc
@@ -248,14 +226,6 @@ def test_inputs_and_parts_are_left_alone(data):
     assert parts.kernels.random_state is None
     assert not hasattr(parts.kernels, "weights_")
     assert not hasattr(parts.selector, "scores_")
-
-
-def test_summary_tells_what_was_chosen(fitted):
-    summary = fitted.summary_
-    assert sum(summary.kept_channels.values()) == len(fitted.channels_) == 6
-    assert sum(kernel["weight"] for kernel in summary.kernels) == pytest.approx(1)
-    assert summary.n_channels == len(BANK.channels(1))
-    assert 0 < summary.training_mean_iou <= 1
 
 
 @pytest.mark.parametrize(("memory", "passes"), [(2**28, {}), (0, {"Kept channels": 2})])
@@ -377,19 +347,6 @@ def test_default_recipe_needs_no_weights(data):
     assert segmenter.lambda_ in segmenter.lambdas
 
 
-def test_place_in_the_picture_tells_alone_where_pixels_do_not(rng):
-    images = list(rng.random((4, 64, 64), dtype=np.float32))
-    disc = (PositionBank().dense(images[0])[0] < 0.5).astype(np.uint8)
-
-    def score(bank):
-        segmenter = Segmenter(bank, selection_pixels=300, training_pixels=600, random_state=0)
-        predicted = segmenter.fit(images[:2], [disc] * 2).predict(images[2:])
-        return score_masks([disc] * 2, predicted, 2).mean_iou.mean()
-
-    assert score(None) > 0.9
-    assert score(MultiscaleBank()) < 0.7
-
-
 def linear(bank=BANK, **options):
     """The default recipe, small."""
     return quick(bank, selector=MMDSelector(8), kernels=LinearMixture(), **options)
@@ -414,18 +371,6 @@ def test_gaussians_see_the_channels_with_a_value_at_each_pixel(data):
     assert set(kept) - fine
     expected = decisions_of_pixels(segmenter, images[3])
     np.testing.assert_allclose(segmenter.decision_function(images[3]).ravel(), expected, atol=1e-4)
-
-
-def test_gaussian_columns_may_be_chosen(data):
-    images, masks = data
-    wanted = np.arange(4) < 2
-    kernels = LinearGaussianMixture(n_components=24, gaussian_columns=wanted)
-    segmenter = quick(MultiscaleBank(sigma_max=2), selector=MMDSelector(4), kernels=kernels)
-    segmenter.fit(images[:3], masks[:3])
-    assert set(segmenter.classifier_.kernels_.columns_) <= {0, 1}
-    kernels.set_params(gaussian_columns=np.arange(5) < 2)
-    with pytest.raises(ConfigError, match="gaussian_columns"):
-        segmenter.fit(images[:3], masks[:3])
 
 
 def test_brightness_of_an_image_does_not_matter(data):
@@ -846,31 +791,6 @@ def test_options_changed_after_the_fit_wait_for_the_next(data, tmp_path):
     np.testing.assert_array_equal(loaded.decision_function(images[2]), decisions)
     assert loaded.normalization_ == "image"
     assert (segmenter.fit(images[:2], masks[:2]).decision_function(images[2]) != decisions).any()
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (None, "images given as NoneType: give an array (H, W), or a list of arrays"),
-        (Path("a.png"), "images given as .*Path: give an array"),
-        ([None], "image of shape "),
-        (np.array(None), "image of shape |images given as ndarray"),
-        ([[[0.1, 0.2], [0.3]]], "image: rows of different lengths, expected an array"),
-    ],
-)
-def test_what_is_no_image_is_refused_in_words(cell_segmenter, given, words):
-    """Such mistakes were bare errors of Python."""
-    masks = [np.array([[0, 255]])]
-    for use in (
-        cell_segmenter.predict,
-        cell_segmenter.predict_proba,
-        cell_segmenter.predict_objects,
-        cell_segmenter.decision_function,
-        lambda images: cell_segmenter.score(images, masks),
-        lambda images: clone(cell_segmenter).fit(images, masks),
-    ):
-        with pytest.raises(InputError, match=words.replace("(", r"\(").replace(")", r"\)")):
-            use(given)
 
 
 def spread(function, items):
