@@ -70,13 +70,8 @@ class Coco:
             else:
                 kind = self._classes.get(entry.get("category_id"), "")
                 objects.append(Outline(self._polygons(segmentation), class_name=kind))
-        return Outlines(objects, left_out, self._shape(stem))
-
-    def _shape(self, stem: str) -> tuple[int, int] | None:
-        entry = self._images[stem]
-        if not entry.get("height") or not entry.get("width"):
-            return None
-        return int(entry["height"]), int(entry["width"])
+        height, width = (int(self._images[stem].get(side) or 0) for side in ("height", "width"))
+        return Outlines(objects, left_out, (height, width) if height and width else None)
 
     def _polygons(self, segmentation: Any) -> list[Polygon]:
         try:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from segkit._common import count, first_few, table
 from segkit.errors import InputError
@@ -180,11 +178,15 @@ def inspect_pairs(
     )
     facts, meaning = found.facts, found.meaning
     objects = meaning.instances
+    counted: Counter[int] = Counter()
+    for mask in meaning.masks.values():
+        values, counts = np.unique(mask, return_counts=True)
+        counted.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
     return Inspection(
         stems=[item.stem for item in found.items],
         shapes=dict(facts.shapes),
         dtypes=dict(facts.dtypes),
-        value_counts=_count_values(meaning.masks.values()),
+        value_counts=dict(sorted(counted.items())),
         label_map=meaning.label_map,
         messages=found.messages,
         faults=found.faults,
@@ -192,14 +194,6 @@ def inspect_pairs(
         is_numbered=objects is not None and instances is None,
         layouts=dict(facts.layouts),
     )
-
-
-def _count_values(masks: Iterable[NDArray[Any]]) -> dict[int, int]:
-    counted: Counter[int] = Counter()
-    for mask in masks:
-        values, counts = np.unique(mask, return_counts=True)
-        counted.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
-    return dict(sorted(counted.items()))
 
 
 def inspect_images(images: str | Path, *, reading: Reading | None = None) -> ImageInspection:

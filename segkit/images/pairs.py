@@ -345,7 +345,11 @@ def _interpret(
         options = MaskOptions(CLASS_NAMES, None if shown is None else UNLABELLED_OBJECT)
     is_sound = len(faults) == n_faults
     values_of = {stem: np.unique(mask).tolist() for stem, mask in masks.items()} if is_sound else {}
-    faults += _same_names([item.stem for item in items])
+    faults += [
+        f"{stem}: the name of {n_images} images, a page of a file among them: rename a file"
+        for stem, n_images in Counter(item.stem for item in items).items()
+        if n_images > 1
+    ]
     check_kinds(kinds, faults, messages)
     unlabelled = options.unlabelled
     faults += [
@@ -736,14 +740,6 @@ def _of_one_value_more(sets: Mapping[str, frozenset[int]], usual: frozenset[int]
         f"if it is a class, name all, --set data.labels='{{{labels}}}'; "
         f"if they number objects, --set data.masks=instances"
     )
-
-
-def _same_names(stems: Sequence[str]) -> list[str]:
-    return [
-        f"{stem}: the name of {n_images} images, a page of a file among them: rename a file"
-        for stem, n_images in Counter(stems).items()
-        if n_images > 1
-    ]
 
 
 def _raise(faults: Sequence[str]) -> None:

@@ -250,14 +250,11 @@ def _length_in_ome(pixels: ElementTree.Element | None, axis: str) -> float | Non
 def _of_print(x: float, y: float, unit: float) -> PixelSize | None:
     """Read pixels per unit, unless they are those of a printer."""
     size = _of_resolution(x, y, unit, unit)
-    if size is None or all(_is_of_printer(_INCH / length) for length in size):
+    known = np.array(_PRINT_RESOLUTIONS)
+    if size is None or all((abs(_INCH / length / known - 1) < _TOLERANCE).any() for length in size):
         return None
     # one pixel per centimetre is what programs write that know nothing
     return None if x == y == 1 else size
-
-
-def _is_of_printer(dots_per_inch: float) -> bool:
-    return any(abs(dots_per_inch / known - 1) < _TOLERANCE for known in _PRINT_RESOLUTIONS)
 
 
 def _of_resolution(x: float, y: float, unit_x: float | None, unit_y: float | None) -> PixelSize | None:

@@ -119,7 +119,15 @@ def explain_training(summary: TrainingSummary, label_map: LabelMap) -> list[str]
             lines.append(_penalty(summary, summary.held_out))
         if label_map.n_classes == 2 and (summary.threshold or summary.otsu_weight):
             lines.append(_threshold(summary, label_map.names[1], summary.held_out.regions))
-    return [*lines, *_small_regions(summary.least_areas, label_map.names), _training_iou(summary, label_map)]
+    of_classes = ", ".join(
+        f"{name} {iou:.3f}" for name, iou in zip(label_map.names, summary.training_iou, strict=True)
+    )
+    return [
+        *lines,
+        *_small_regions(summary.least_areas, label_map.names),
+        f"On the training pixels: mean IoU {summary.training_mean_iou:.3f} ({of_classes}). "
+        "Training pixels flatter; only held-out images tell.",
+    ]
 
 
 def expected_scores(summary: TrainingSummary) -> str:
@@ -303,16 +311,6 @@ def _threshold(summary: TrainingSummary, name: str, regions: str) -> str:
         return text
     moved = f"{100 * summary.otsu_weight:.0f} %"
     return f"{text} Each image moves it {moved} of the way to Otsu's threshold of its own decisions."
-
-
-def _training_iou(summary: TrainingSummary, label_map: LabelMap) -> str:
-    of_classes = ", ".join(
-        f"{name} {iou:.3f}" for name, iou in zip(label_map.names, summary.training_iou, strict=True)
-    )
-    return (
-        f"On the training pixels: mean IoU {summary.training_mean_iou:.3f} ({of_classes}). "
-        "Training pixels flatter; only held-out images tell."
-    )
 
 
 def _listed(names: Sequence[str]) -> str:
