@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from benchmarks.markdown import markdown_table
 from benchmarks.rows import Row, Study, flat
 from benchmarks.tables.orbit_features import coulomb_matrices, gaussian, median_distance
-from benchmarks.tables.rates import slope, slope_interval
+from benchmarks.tables.rates import slope, slope_interval, squared_distances_of_shifts
 from segkit.invariance import NormSortedPermutation, OrbitFourier, Translation
 from segkit.kernels import Gaussian
 
@@ -113,7 +113,7 @@ class ShiftedImages:
 
     def __init__(self, kernel: Gaussian, images: Floats, max_shift: int | None) -> None:
         self.group, self.shape = Translation(max_shift), images.shape[1:]
-        self.table = kernel_of_shifts(kernel, images)
+        self.table = kernel.of_squared_distances(squared_distances_of_shifts(images))
         truth = self.table @ self._of_differences(self.group.elements(self.shape))
         self.truth, self.with_itself = (truth, truth), (self.table[..., 0], self.table[..., 0])
 
@@ -145,16 +145,6 @@ class ShiftedImages:
         """Law of the difference of two of these shifts, both drawn independently."""
         spectrum = np.abs(np.fft.rfft2(self._law(shifts))) ** 2
         return np.fft.irfft2(spectrum, self.shape).ravel()
-
-
-def kernel_of_shifts(kernel: Gaussian, images: Floats) -> Floats:
-    """Compute k(x, shifted z) of all images and circular shifts; (n, n, number of pixels)."""
-    n, *shape = images.shape
-    spectra = np.fft.rfft2(images)
-    products = np.fft.irfft2(spectra[:, None] * spectra[None].conj(), shape).reshape(n, n, -1)
-    norms = np.square(images).sum(axis=(1, 2))
-    squared = norms[:, None, None] + norms[None, :, None] - 2 * products
-    return kernel.of_squared_distances(np.maximum(squared, 0))
 
 
 def pair_means(

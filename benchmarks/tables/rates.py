@@ -240,12 +240,17 @@ def true_kernel(images: Floats, epsilon: float) -> Floats:
 
 def mean_distances(images: Floats) -> Floats:
     """Mean Euclidean distance over all circular shifts of both images; (n, n)."""
+    distances: Floats = np.sqrt(squared_distances_of_shifts(images))
+    return distances.mean(axis=-1)
+
+
+def squared_distances_of_shifts(images: Floats) -> Floats:
+    """Squared Euclidean distances of all images from all circular shifts of all; (n, n, number of pixels)."""
     n, *shape = images.shape
     spectra = np.fft.rfft2(images)
     products = np.fft.irfft2(spectra[:, None] * spectra[None].conj(), shape).reshape(n, n, -1)
     norms = np.square(images).sum(axis=(1, 2))
-    distances: Floats = np.sqrt(np.maximum(norms[:, None, None] + norms[None, :, None] - 2 * products, 0))
-    return distances.mean(axis=-1)
+    return np.maximum(norms[:, None, None] + norms[None, :, None] - 2 * products, 0)
 
 
 def mean_norm(d: int, epsilon: float) -> float:

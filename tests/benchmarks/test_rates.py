@@ -93,7 +93,7 @@ def test_features_have_the_true_kernel_on_average(images, rng):
 
 
 def test_parts_are_within_their_bounds_and_fall(images):
-    few, many = (parts_of_error(images, m, r, n, seed=0) for m, r, n in ((10, 5, 5), (800, 400, 200)))
+    few, many = (parts_of_error(images, m, r, n, seed=0) for m, r, n in ((10, 5, 5), (200, 100, 50)))
     for name, bound in proof_bounds(10, 5, 5, len(images)).items():
         assert many[name] < few[name] < bound
     assert few["bins"] == pytest.approx(1.1 / 10, rel=0.4)  # s / (2 n)
@@ -138,7 +138,7 @@ def test_products_with_two_halves_leave_the_error_of_the_reference_out():
     def errors(averages):
         return [squared_errors(averages(seed), 10, np.random.default_rng(seed))["unbiased"] for seed in seeds]
 
-    exact = Matrices(kernel, matrices, 300)
+    exact = Matrices(kernel, matrices, 120)
     of_many = errors(lambda _: exact)
     of_few = errors(lambda seed: Matrices(kernel, matrices, 12, seed=1000 + seed))
     spread = np.hypot(np.std(of_many), np.std(of_few)) / np.sqrt(len(seeds))
