@@ -7,6 +7,7 @@ from scipy.optimize import check_grad
 
 from segkit.kernels.covariance import (
     ExactObjective,
+    Minimum,
     RandomFeatureObjective,
     minimise,
     minimise_downwards,
@@ -195,6 +196,18 @@ def test_the_way_down_meets_each_bound(problem):
     losses = [minimum.history[-1] for minimum in minima]
     assert losses == sorted(losses)
     assert losses[0] < losses[-1]
+
+
+def test_the_way_down_begins_with_all_features(monkeypatch):
+    bounds = []
+
+    def note(objective, w, m, **options):
+        bounds.append(m)
+        return Minimum(w, [0.0], 1, converged=True)
+
+    monkeypatch.setattr("segkit.kernels.covariance.minimise", note)
+    list(minimise_downwards(None, 10, [3]))
+    np.testing.assert_allclose(bounds, [10, 7, 4.9, 3.43, 3])
 
 
 def test_no_kernel_value_exceeds_one_far_from_the_origin(rng):

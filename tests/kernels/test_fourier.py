@@ -74,11 +74,12 @@ def test_dot_is_the_product(data, rng, with_phases, n_functions, monkeypatch):
     np.testing.assert_allclose(found, features @ coef.T, atol=1e-13)
 
 
-def test_wrong_number_of_features(data):
+@pytest.mark.parametrize("width", [2, 4])
+def test_wrong_number_of_features(data, width):
     with pytest.raises(InputError) as caught:
-        fourier_map(np.ones((4, 2)), data[1])
+        fourier_map(np.ones((4, width)), data[1])
     assert str(caught.value) == (
-        "X of shape (4, 2): the frequencies need (n_samples, 3); pass rows with 3 features"
+        f"X of shape (4, {width}): the frequencies need (n_samples, 3); pass rows with 3 features"
     )
 
 

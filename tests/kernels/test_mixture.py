@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from segkit.errors import ConfigError, ModelFileError
@@ -277,6 +278,11 @@ def test_parameters_that_do_not_fit(data, parameters, message):
     with pytest.raises(ConfigError) as caught:
         MixtureRFF(**parameters).fit(*data)
     assert str(caught.value) == message
+
+
+def test_at_least_one_random_feature_is_needed(data):
+    with pytest.raises(InvalidParameterError, match=r"n_components.*\[1, inf\)"):
+        MixtureRFF(n_components=0).fit(*data)
 
 
 @parametrize_with_checks(

@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from segkit.errors import InputError
@@ -87,6 +88,18 @@ def test_constant_features_come_last():
     np.testing.assert_array_equal(selector.get_support(), informative)
     assert not selector.weights_[~informative].any()
     np.testing.assert_array_equal(selector.ranking_[~informative], np.arange(4, 11))
+
+
+def test_constant_features_come_after_those_without_weight():
+    X, y, informative = synthetic.shuffled_draw("XOR", 100, seed=3)
+    constant = np.flatnonzero(~informative)[0]
+    X[:, constant] = 0.1
+    assert ConditionalCovarianceSelector(3).fit(X, y).ranking_[constant] == X.shape[1]
+
+
+def test_at_least_one_feature_is_selected():
+    with pytest.raises(InvalidParameterError, match=r"n_features_to_select.*\[1, inf\)"):
+        ConditionalCovarianceSelector(0).fit(ROWS, [0, 1] * 4)
 
 
 def test_ranking_orders_weights_then_columns():
