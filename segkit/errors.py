@@ -4,14 +4,25 @@ Every one derives from `SegkitError`. The command line prints its message in one
 with status 2; a notebook shows it as any other exception.
 """
 
+from pathlib import Path
+
 from segkit._common import one_line
 
 
 class SegkitError(Exception):
-    """Base of every error segkit raises on purpose."""
+    """Base of every error segkit raises on purpose.
 
-    def __init__(self, message: str = "") -> None:
-        super().__init__(one_line(str(message)))
+    Parameters
+    ----------
+    message : str
+        What was given, what is needed, the cure.
+    source : str or Path, optional
+        The file, or place in it, that a caller must not name again: the message then begins with it.
+    """
+
+    def __init__(self, message: str = "", *, source: str | Path | None = None) -> None:
+        super().__init__(one_line(str(message) if source is None else f"{source}: {message}"))
+        self.source = source
 
 
 class InputError(SegkitError, ValueError):

@@ -20,7 +20,6 @@ from segkit.images import UNLABELLED, LabelMap
 from segkit.images.coco import Coco
 from segkit.images.masks import Drawn, MaskReader, find_masks, open_objects
 from segkit.images.numbering import (
-    NUMBERED,
     MaskOptions,
     MasksAre,
     Numbers,
@@ -244,7 +243,7 @@ def _note_on_objects(
     """State that masks are read as objects, or as classes because only one side numbers objects."""
     if all(numbered):
         doubt = "" if masks_are else "; if each value is a class: --set data.masks=classes"
-        return f"{NUMBERED}: scored as objects, and by pixels as foreground{doubt}"
+        return f"masks number objects: scored as objects, and by pixels as foreground{doubt}"
     objects, others = ("true masks", "predictions") if numbered[0] else ("predictions", "true masks")
     values = _values(guesses if numbered[0] else truths)
     if 0 not in values and len(values) > 1:

@@ -19,7 +19,6 @@ MasksAre = Literal["instances", "classes"]
 # Values of the class masks made of objects.
 BACKGROUND, OBJECT, UNLABELLED_OBJECT = 0, 255, 128
 # How the line starts that says so.
-NUMBERED = "masks number objects"
 CLASS_NAMES = {BACKGROUND: "background", OBJECT: "object"}
 # Masks of fewer values may hold a class for each.
 MOST_CLASSES = 10
@@ -116,7 +115,7 @@ def number_masks(
         return False
     n_objects = sum(len(one.ids) for one in numbers.values())
     noun = "object" if n_objects == 1 else "objects"
-    messages.insert(0, f"{NUMBERED}: {n_objects:,} {noun} in {count(len(numbers), 'mask')}")
+    messages.insert(0, f"masks number objects: {n_objects:,} {noun} in {count(len(numbers), 'mask')}")
     messages += describe_broken(numbers)
     return True
 

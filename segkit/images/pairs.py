@@ -6,7 +6,7 @@ The whole folder is read before anything is refused, so that one message names e
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,6 @@ from segkit.images.labels import LabelMap
 from segkit.images.masks import Drawn, MaskReader, open_objects, part_folder, size_fault
 from segkit.images.numbering import (
     CLASS_NAMES,
-    NUMBERED,
     UNLABELLED_OBJECT,
     MaskOptions,
     MasksAre,
@@ -60,8 +59,6 @@ Result = TypeVar("Result")
 
 _N_ODD_NAMED = 3
 _NO_IMAGE = np.empty((0, 0, 0), dtype=np.float32)
-_NO_PIXEL = "every pixel counts as annotated"
-_BLANK = "without a labelled pixel left out"
 # Distances of planes that differ by less are rounded alike.
 _SAME_SPACING = 1.01
 _LEAVE_OUT = ", or train without such images (segkit train --only-annotated, in Python only_annotated=True)"
@@ -109,6 +106,8 @@ class Dataset:
         How the files were read, percentiles replaced by the values they are: `Segmenter.note_files` records it.
     z_steps : list of float or None
         Micrometres from plane to plane of the stack of each image, where its file tells.
+    masks_are : {"instances", "classes"}, default="classes"
+        Whether the mask files number objects or hold classes.
     """
 
     stems: list[str]
@@ -122,6 +121,7 @@ class Dataset:
     pixel_sizes: list[PixelSize | None] = field(default_factory=list)
     reading: Reading = field(default_factory=Reading)
     z_steps: list[float | None] = field(default_factory=list)
+    masks_are: MasksAre = "classes"
 
     @property
     def z_spacing(self) -> float | None:
@@ -137,7 +137,7 @@ class Dataset:
 
     def describe(self) -> list[str]:
         """Describe line by line how the files were read."""
-        is_numbered = any(message.startswith(NUMBERED) for message in self.messages)
+        is_numbered = self.masks_are == "instances"
         return list(self.messages) if is_numbered else [self.label_map.describe(), *self.messages]
 
 
@@ -257,6 +257,7 @@ def load_pairs(
         pixel_sizes=[item.pixel_size for item in items],
         reading=found.reading.note([item.layout for item in items]),
         z_steps=[item.z_step for item in items],
+        masks_are=meaning.masks_are,
     )
 
 
@@ -290,13 +291,21 @@ def survey(
     read = read_items(pairs, faults, messages, instances=objects, reading=reading)
     is_sparse = only_annotated or reading.context > 0
     items: list[Item] = []
+    blank: list[str] = []
     facts = Facts()
-    for item in with_labels(read, options.unlabelled, messages) if is_sparse else read:
+    for item in read:
+        if is_sparse and _is_blank(item, options.unlabelled):
+            blank.append(item.stem)
+            continue
         facts.add(item.stem, item.image, item.dtype, item.layout)
         items.append(item if keeps_images else item._replace(image=_NO_IMAGE, around=()))
+    if blank:
+        messages.append(f"{count(len(blank), 'mask')} without a labelled pixel left out ({first_few(blank)})")
     if reading.range is None:  # else all are scaled alike
         check_scales(facts.scales, faults, messages)
-    meaning = _interpret(items, facts.kinds, options, faults, messages, has_objects=objects is not None)
+    meaning = _interpret(
+        items, facts.kinds, options, faults, messages, has_objects=objects is not None, has_blank=bool(blank)
+    )
     messages += describe_copies(facts.digests)
     return Survey(items, facts, meaning, reading, messages, faults)
 
@@ -317,6 +326,7 @@ class Meaning(NamedTuple):
     masks: dict[str, NDArray[Any]]
     label_map: LabelMap | None
     instances: dict[str, NDArray[np.int32]] | None
+    masks_are: MasksAre
 
 
 def _interpret(
@@ -327,6 +337,7 @@ def _interpret(
     messages: list[str],
     *,
     has_objects: bool,
+    has_blank: bool,
 ) -> Meaning:
     """Find the classes and objects of masks, and check that images and masks fit together."""
     n_faults = len(faults)
@@ -339,6 +350,7 @@ def _interpret(
         options = options._replace(masks_are="classes")
     outlined = {item.stem for item in items if item.is_outlined}
     numbered = find_instances(masks, outlined, faults, messages, options)
+    masks_are: MasksAre = "classes" if numbered is None else "instances"
     shown = options.unlabelled
     if numbered is not None:
         masks = {stem: classes_of(numbered[stem], mask, shown) for stem, mask in masks.items()}
@@ -359,15 +371,14 @@ def _interpret(
     ]
     label_map = _infer(values_of, options.labels, unlabelled, faults, is_shown=shown == unlabelled)
     if label_map is not None:
-        messages += [*_of_one_class(values_of, label_map), *_scribbles(values_of, unlabelled, shown)]
-        if any(_BLANK in message for message in messages):  # these hold the value of unlabelled pixels
-            messages[:] = [message for message in messages if _NO_PIXEL not in message]
+        messages += _of_one_class(values_of, label_map)
+        messages += _scribbles(values_of, unlabelled, shown, has_blank=has_blank)
     if has_objects and label_map is not None:
         given = {item.stem: item.instances for item in items if item.instances is not None}
         numbered = check_numbers(given, faults, messages)
         ids_of = {stem: label_map.encode(masks[stem]) for stem in given}
         messages += compare_with_classes(given, ids_of, label_map.names[0])
-    return Meaning(masks, label_map, numbered)
+    return Meaning(masks, label_map, numbered, masks_are)
 
 
 def match_instances(
@@ -393,16 +404,9 @@ def match_instances(
     return objects
 
 
-def with_labels(items: Iterable[Item], unlabelled: int | None, messages: list[str]) -> Iterator[Item]:
-    """Leave out pages of which no pixel is labelled; a note is added to the list."""
-    blank = []
-    for item in items:
-        if unlabelled is not None and not item.is_outlined and (item.mask == unlabelled).all():
-            blank.append(item.stem)
-        else:
-            yield item
-    if blank:
-        messages.append(f"{count(len(blank), 'mask')} {_BLANK} ({first_few(blank)})")
+def _is_blank(item: Item, unlabelled: int | None) -> bool:
+    """Return whether no pixel of a page is labelled."""
+    return unlabelled is not None and not item.is_outlined and bool((item.mask == unlabelled).all())
 
 
 def match(
@@ -661,16 +665,16 @@ def _of_one_class(values_of: Mapping[str, Sequence[int]], label_map: LabelMap) -
 
 
 def _scribbles(
-    values_of: Mapping[str, Sequence[int]], unlabelled: int | None, shown: int | None
+    values_of: Mapping[str, Sequence[int]], unlabelled: int | None, shown: int | None, *, has_blank: bool
 ) -> list[str]:
     """Describe which masks have pixels nobody annotated, where others have none or no mask has any."""
     if unlabelled is None:
         return []
     partial = [stem for stem, values in values_of.items() if unlabelled in values]
     whole = [stem for stem in values_of if stem not in partial]
-    if not partial:
-        return [f"no mask holds {shown}, the value of unlabelled pixels: {_NO_PIXEL}"]
-    if not whole:
+    if not partial and not has_blank:
+        return [f"no mask holds {shown}, the value of unlabelled pixels: every pixel counts as annotated"]
+    if not partial or not whole:
         return []
     return [
         f"{count(len(partial), 'mask')} annotated in part ({first_few(partial)}) and {len(whole)} as a whole "

@@ -180,15 +180,17 @@ def to_float(array: ArrayLike, *, name: str = "image") -> NDArray[np.float32]:
         return array.astype(np.float32)
     if not np.issubdtype(array.dtype, np.floating):
         raise InputError(
-            f"{name}: pixels are {array.dtype}, expected bool, uint8, uint16 or floats in [0, 1]: "
-            f"convert it to one of these, or state the range of its values (--set data.range=0..4095)"
+            f"pixels are {array.dtype}, expected bool, uint8, uint16 or floats in [0, 1]: "
+            f"convert it to one of these, or state the range of its values (--set data.range=0..4095)",
+            source=name,
         )
     check_finite(array, name)
     if array.size and (array.min() < 0 or array.max() > 1):
         raise InputError(
-            f"{name}: float pixels range from {array.min():g} to {array.max():g}, expected [0, 1]: "
+            f"float pixels range from {array.min():g} to {array.max():g}, expected [0, 1]: "
             f"divide by the largest value the instrument can give, the same for every image, or state it "
-            f"(--set data.range=0..4095)"
+            f"(--set data.range=0..4095)",
+            source=name,
         )
     return array.astype(np.float32)
 
@@ -362,7 +364,7 @@ def check_finite(array: NDArray[Any], name: str) -> None:
     wrong = array.size - np.count_nonzero(np.isfinite(array))
     if wrong:
         raise InputError(
-            f"{name}: {wrong} of {array.size} values are NaN or infinite: mend it or leave it out"
+            f"{wrong} of {array.size} values are NaN or infinite: mend it or leave it out", source=name
         )
 
 

@@ -78,7 +78,8 @@ class LargeImage:
         except Exception as error:  # damage makes a decoder raise anything
             reason = " ".join(str(error).split()) or type(error).__name__
             raise InputError(
-                f"{self._place(rows, cols)}: cannot be read ({reason}): copy the file anew, then --resume"
+                f"cannot be read ({reason}): copy the file anew, then --resume",
+                source=self._place(rows, cols),
             ) from error
         return to_float(np.ascontiguousarray(found), name=self._place(rows, cols))
 
@@ -108,7 +109,7 @@ def open_large(path: str | Path, level: int = 0) -> LargeImage:
     """Open an image to read regions of it."""
     path = Path(path)
     if not path.exists():
-        raise InputError(f"{path}: no such file or folder: give an OME-Zarr, a TIFF file or a slide")
+        raise InputError("no such file or folder: give an OME-Zarr, a TIFF file or a slide", source=path)
     suffix = path.suffix.lower()
     opened = (
         _open_zarr if suffix in ZARR_EXTENSIONS else _open_slide if suffix in SLIDE_EXTENSIONS else _open_tiff
@@ -119,7 +120,7 @@ def open_large(path: str | Path, level: int = 0) -> LargeImage:
         raise
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path}: cannot be opened ({reason}): copy or export it again") from error
+        raise InputError(f"cannot be opened ({reason}): copy or export it again", source=path) from error
 
 
 def _module(name: str) -> Any:
@@ -134,7 +135,7 @@ def _module(name: str) -> Any:
 def _check_level(path: Path, level: int, n_levels: int) -> None:
     if not 0 <= level < n_levels:
         raise ConfigError(
-            f"{path}: level {level}: it has {count(n_levels, 'level')}, give 0 to {n_levels - 1}"
+            f"level {level}: it has {count(n_levels, 'level')}, give 0 to {n_levels - 1}", source=path
         )
 
 
@@ -145,19 +146,21 @@ def _open_zarr(path: Path, level: int) -> LargeImage:
     if isinstance(group, zarr.Array):
         sizes = " x ".join(map(str, group.shape))
         raise InputError(
-            f"{path}: a plain zarr array ({sizes}), expected OME-Zarr 0.4 or 0.5, whose metadata name its axes: export it "
-            "as that"
+            f"a plain zarr array ({sizes}), expected OME-Zarr 0.4 or 0.5, whose metadata name its axes: export it "
+            "as that",
+            source=path,
         )
     attributes = group.attrs.asdict()
     multiscales = attributes.get("ome", attributes).get("multiscales")
     if not multiscales:
         raise InputError(
-            f"{path}: a zarr without multiscales, expected OME-Zarr 0.4 or 0.5: export it as that"
+            "a zarr without multiscales, expected OME-Zarr 0.4 or 0.5: export it as that", source=path
         )
     described = multiscales[0]
     if lacking := [key for key in ("axes", "datasets") if not described.get(key)]:
         raise InputError(
-            f"{path}: its multiscales lack {' and '.join(lacking)}, expected OME-Zarr 0.4 or 0.5: export it as that"
+            f"its multiscales lack {' and '.join(lacking)}, expected OME-Zarr 0.4 or 0.5: export it as that",
+            source=path,
         )
     axes = [str(axis["name"] if isinstance(axis, dict) else axis).lower() for axis in described["axes"]]
     datasets = described["datasets"]
@@ -175,7 +178,8 @@ def _level_of(path: Path, group: Any, name: str, level: int) -> Any:
         return group[name]
     except KeyError:
         raise InputError(
-            f"{path}: level {level} of its pyramid, {path / name}, is missing: copy the image anew, or give another --level"
+            f"level {level} of its pyramid, {path / name}, is missing: copy the image anew, or give another --level",
+            source=path,
         ) from None
 
 
@@ -209,7 +213,7 @@ def _open_tiff(path: Path, level: int) -> LargeImage:
     """Open the first series of a TIFF file."""
     zarr = _module("zarr")
     if path.suffix.lower() not in TIFF_EXTENSIONS:
-        raise InputError(f"{path}: cannot be read by region: save it as OME-Zarr or tiled TIFF")
+        raise InputError("cannot be read by region: save it as OME-Zarr or tiled TIFF", source=path)
     with ExitStack() as closing:
         file = closing.enter_context(tifffile.TiffFile(path))
         series = file.series[0]
@@ -219,7 +223,7 @@ def _open_tiff(path: Path, level: int) -> LargeImage:
         page = series.levels[level].keyframe
         ends = [place + n for place, n in zip(page.dataoffsets, page.databytecounts, strict=False)]
         if ends and max(ends) > path.stat().st_size:
-            raise InputError(f"{path}: the file ends before its pixels do: copy or export it again")
+            raise InputError("the file ends before its pixels do: copy or export it again", source=path)
         array = zarr.open_array(series.levels[level].aszarr(multiscales=False), mode="r")
         height, width = (series.shape[axes.index(axis)] / array.shape[axes.index(axis)] for axis in "yx")
         grid = Grid.of(size_in_tiff(file), (height, width))
@@ -232,14 +236,17 @@ def _check_plane(path: Path, axes: Sequence[str], shape: tuple[int, ...]) -> Non
     """Refuse several planes, and axes that are not those of the pixels."""
     if not math.prod(shape):
         raise InputError(
-            f"{path}: {' x '.join(map(str, shape))} pixels, expected one or more: export it again"
+            f"{' x '.join(map(str, shape))} pixels, expected one or more: export it again", source=path
         )
     if len(axes) != len(shape) or len(set(axes)) < len(axes):
-        raise InputError(f"{path}: axes {''.join(axes)} of {shape}: give each axis of the pixels one name")
+        raise InputError(
+            f"axes {''.join(axes)} of {shape}: give each axis of the pixels one name", source=path
+        )
     other = [name for name, length in zip(axes, shape, strict=True) if name not in "yxc" and length > 1]
     if other or not {"y", "x"} <= set(axes):
         raise InputError(
-            f"{path}: axes {''.join(axes)} of {shape}, expected one plane with y, x and perhaps c: save a plane of it"
+            f"axes {''.join(axes)} of {shape}, expected one plane with y, x and perhaps c: save a plane of it",
+            source=path,
         )
 
 
@@ -265,7 +272,8 @@ def _of_array(
         if (at := missing(index)) is not None:
             row, col = at[axes.index("y")], at[axes.index("x")]
             raise InputError(
-                f"{path} at row {row}, column {col}: a chunk is missing: copy the image anew, then --resume"
+                "a chunk is missing: copy the image anew, then --resume",
+                source=f"{path} at row {row}, column {col}",
             )
         values = np.asarray(array[index])
         if "c" not in kept:

@@ -44,19 +44,19 @@ def read_project(path: Path) -> Stored:
         version = entries["format"]
         if isinstance(version, int) and version > FORMAT:
             raise InputError(
-                f"{path}: format {version}, this version of segkit reads {FORMAT}: update segkit"
+                f"format {version}, this version of segkit reads {FORMAT}: update segkit", source=path
             )
         classes = check_classes([LabelClass(**one) for one in entries["classes"]])
         digests = {str(key): str(digest) for key, digest in entries["sha256"].items()}
         accepted = {str(key) for key in entries["accepted"]}
         return Stored(path.parent / str(entries["images"]), classes, accepted, digests)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        if isinstance(error, InputError) and str(error).startswith(str(path)):
+        if isinstance(error, InputError) and error.source is not None:
             raise
         reason = " ".join(str(error).split())
-        raise InputError(f"{path}: damaged ({reason}): {cure}") from error
+        raise InputError(f"damaged ({reason}): {cure}", source=path) from error
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}): make it readable") from error
+        raise InputError(f"cannot be read ({error.strerror}): make it readable", source=path) from error
 
 
 def write_project(path: Path, stored: Stored) -> None:
@@ -79,7 +79,7 @@ def write_labels(path: Path, pages: Sequence[NDArray[np.uint8]]) -> None:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise OutputError(
-                f"{path}: cannot be removed ({error.strerror}): {_SAFE}; make it writable"
+                f"cannot be removed ({error.strerror}): {_SAFE}; make it writable", source=path
             ) from error
     elif path.suffix == ".png":
         _store(path, lambda temporary: Image.fromarray(pages[0]).save(temporary, compress_level=1))
@@ -119,4 +119,4 @@ def _store(path: Path, save: Callable[[Path], object]) -> None:
         reason = "the disk is full" if full else f"cannot be written ({error.strerror or error})"
         cure = "free some space" if full else "make the folder writable"
         again = "try again" if path.suffix == ".json" else "it is saved with the next change"
-        raise OutputError(f"{path}: {reason}: {_SAFE}; {cure}, and {again}") from error
+        raise OutputError(f"{reason}: {_SAFE}; {cure}, and {again}", source=path) from error

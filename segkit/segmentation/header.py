@@ -245,5 +245,5 @@ def check_header(header: dict[str, Any], path: str) -> None:
         name, reason = ".".join(map(str, fault["loc"])), fault["msg"]
         where = f"header entry {name}" if name else "header"
         raise ModelFileError(
-            f"{path}: {where}: {reason[0].lower()}{reason[1:]}; copy it anew or train again"
+            f"{where}: {reason[0].lower()}{reason[1:]}; copy it anew or train again", source=path
         ) from error

@@ -24,7 +24,7 @@ from segkit._files.write import saving, write_text
 from segkit._memory import bytes_left
 from segkit._threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
-from segkit.errors import ClusterError, InputError, OutputError
+from segkit.errors import ClusterError, InputError, OutputError, SegkitError
 from segkit.features import FeatureMaps
 from segkit.features.base import sample_maps
 from segkit.features.normalised import even_grid
@@ -278,12 +278,12 @@ class _Run:
             for _ in self.progress(left, "Tiles"):
                 (_, tile), fault = next(decided)
                 try:
-                    text = fault()
-                except ClusterError as error:  # no worker outlives this tile
-                    text = str(error)
-                if text is not None:
+                    error = fault()
+                except ClusterError as lost:  # no worker outlives this tile
+                    error = lost
+                if error is not None:
                     rows, cols = tile.core
-                    told = text if text.startswith(str(self.image.path)) else f"{self.image.path}: {text}"
+                    told = f"{self.image.path}: {error}" if error.source is None else str(error)
                     self.faults.append(f"tile at row {rows.start}, column {cols.start}: {told}")
         self.faults = list(dict.fromkeys(self.faults))
         if next(self._decided(), None) is None:
@@ -414,13 +414,15 @@ class _Decider:
     means: FloatArray
     folder: Path
 
-    def __call__(self, numbered: tuple[int, Tile]) -> str | None:
-        """Decide a tile; say why it cannot be decided."""
+    def __call__(self, numbered: tuple[int, Tile]) -> SegkitError | None:
+        """Decide a tile; return the error if it cannot be decided."""
         number, tile = numbered
         try:
             decisions = decide_in(View(tile, self.maps(tile)), self.classifier, self.means)
-        except (InputError, MemoryError) as error:
-            return str(error) or "out of memory"
+        except InputError as error:
+            return error
+        except MemoryError as error:
+            return InputError(str(error) or "out of memory")
         with saving(_place_of(self.folder, number)) as temporary, temporary.open("wb") as file:
             np.save(file, decisions)
         return None

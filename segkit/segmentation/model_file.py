@@ -59,7 +59,7 @@ def write_model(path: str | Path, header: dict[str, Any], arrays: dict[str, NDAr
     try:
         data = pack(arrays, {_KEY: text, _DIGEST: _digest(text)})
     except DamagedFile as error:
-        raise OutputError(f"{path}: cannot be written ({error}): choose a smaller model") from error
+        raise OutputError(f"cannot be written ({error}): choose a smaller model", source=path) from error
     with saving(path) as temporary:
         temporary.write_bytes(data)
 
@@ -68,15 +68,17 @@ def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]
     """Read a model file, and check it against its digests."""
     path = Path(path)
     if not path.is_file():
-        raise ModelFileError(f"{path}: no such model file; train one with segkit train")
+        raise ModelFileError("no such model file; train one with segkit train", source=path)
     try:
         with path.open("rb") as file:
             return parse_model(file, path.stat().st_size, str(path))
     except OSError as error:
-        raise ModelFileError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+        raise ModelFileError(
+            f"cannot be read ({error.strerror}); check its permissions", source=path
+        ) from error
     except MemoryError as error:
         raise ModelFileError(
-            f"{path}: {path.stat().st_size / 1e9:.1f} GB do not fit into memory; train a smaller model"
+            f"{path.stat().st_size / 1e9:.1f} GB do not fit into memory; train a smaller model", source=path
         ) from error
 
 
@@ -85,7 +87,7 @@ def parse_model(file: BinaryIO, size: int, path: str) -> tuple[dict[str, Any], d
     try:
         texts, entries = read_index(file, size)
         if _KEY not in texts:
-            raise ModelFileError(f"{path}: not a segkit model; give a file written by segkit train")
+            raise ModelFileError("not a segkit model; give a file written by segkit train", source=path)
         header = read_json(texts[_KEY])
         if not isinstance(header, dict):
             raise DamagedFile("header is no mapping")
@@ -96,7 +98,7 @@ def parse_model(file: BinaryIO, size: int, path: str) -> tuple[dict[str, Any], d
         _check_digests(header.pop(_TENSORS, None), arrays, has_header=_DIGEST in texts)
     except DamagedFile as error:
         raise ModelFileError(
-            f"{path}: damaged or not a segkit model ({error}); copy it anew or train again"
+            f"damaged or not a segkit model ({error}); copy it anew or train again", source=path
         ) from error
     return header, arrays
 
@@ -109,8 +111,9 @@ def _check_version(header: dict[str, Any], path: str) -> None:
     written = versions.get("segkit") if isinstance(versions, dict) else None
     known = ", ".join(str(number) for number in range(1, FORMAT_VERSION + 1))
     raise ModelFileError(
-        f"{path}: model of format version {format_version}, this segkit reads {known}; "
-        f"train it anew, or use the segkit that wrote it ({written or 'unknown'})"
+        f"model of format version {format_version}, this segkit reads {known}; "
+        f"train it anew, or use the segkit that wrote it ({written or 'unknown'})",
+        source=path,
     )
 
 
@@ -219,12 +222,13 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter.reading_ = Reading.from_dict(header["reading"])
     if segmenter.n_image_channels_ % segmenter.reading_.n_planes:
         raise ModelFileError(
-            f"{path}: {segmenter.n_image_channels_} channels of {segmenter.reading_.n_planes} planes; copy it anew or train "
-            "again"
+            f"{segmenter.n_image_channels_} channels of {segmenter.reading_.n_planes} planes; copy it anew or train "
+            "again",
+            source=path,
         )
     if faults := _misfits(segmenter, used, arrays):
         raise ModelFileError(
-            f"{path}: these do not fit the rest: {', '.join(faults)}; copy it anew or train again"
+            f"these do not fit the rest: {', '.join(faults)}; copy it anew or train again", source=path
         )
 
 
@@ -238,7 +242,7 @@ def _restore_bank(bank: FilterBank, arrays: Arrays, path: str) -> FilterBank:
         try:
             restored.use_weights(weights)
         except InputError as error:
-            raise ModelFileError(f"{path}: {error}") from error
+            raise ModelFileError(f"{error}", source=path) from error
     return restored
 
 
@@ -270,7 +274,7 @@ def _check_weights(segmenter: Any, used: Arrays, header: dict[str, Any], path: s
             for source in _weight_sources(header["bank"])
         ]
         cure = f"give back {' and '.join(files)} as they were"
-    raise ModelFileError(f"{path}: its {what} are not those it was trained with; {cure}, or train again")
+    raise ModelFileError(f"its {what} are not those it was trained with; {cure}, or train again", source=path)
 
 
 def _check_types(arrays: Arrays, path: str) -> None:
@@ -280,7 +284,7 @@ def _check_types(arrays: Arrays, path: str) -> None:
         kinds = "i" if is_columns else "fi" if name.startswith("weights.") else "f"
         if array.dtype.kind not in kinds:
             raise ModelFileError(
-                f"{path}: array {name} is of dtype {array.dtype}; copy it anew or train again"
+                f"array {name} is of dtype {array.dtype}; copy it anew or train again", source=path
             )
 
 
@@ -291,8 +295,9 @@ def _check_sources(bank: dict[str, Any], arrays: Arrays, path: str) -> None:
     for source in _weight_sources(bank):
         if str(source).startswith(("http://", "https://")) and not is_cached(str(source)):
             raise ModelFileError(
-                f"{path}: its network weights are at {source}, and a model file starts no download; download them into "
-                f"{cached_file(str(source))}, or train again with bank.embed_weights=true"
+                f"its network weights are at {source}, and a model file starts no download; download them into "
+                f"{cached_file(str(source))}, or train again with bank.embed_weights=true",
+                source=path,
             )
 
 

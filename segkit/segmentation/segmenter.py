@@ -756,7 +756,7 @@ def segmenter_of(header: dict[str, Any], arrays: Arrays, path: str) -> Segmenter
     except WeightsError:
         raise
     except SegkitError as error:  # of a part that does not know where it comes from
-        if str(error).startswith(path):
+        if error.source is not None:
             raise
         raise ModelFileError(f"{path}: damaged model ({error}); copy it anew or train again") from error
     except KeyError as error:
