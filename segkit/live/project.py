@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segkit._common import count, first_few
-from segkit._files import FolderLock, remove_unfinished, stamp_of
+from segkit._files import locked, remove_unfinished, stamp_of
 from segkit.errors import InputError, OutputError
 from segkit.images.alike import Scale, check_scales, scale_of
 from segkit.images.labels import UNLABELLED
@@ -142,7 +142,8 @@ class Project:
         self._accepted_on_disk: set[str] = set()
         self._on_disk: set[str] = set()
         self._guard = threading.RLock()
-        self._lock = FolderLock(self.output / ".lock")
+        self._lock = contextlib.ExitStack()
+        self._lock.enter_context(locked(self.output, self.output / ".lock"))
         try:
             self._open(None if classes is None else check_classes(classes), masks)
         except BaseException:
@@ -157,7 +158,7 @@ class Project:
 
     def close(self) -> None:
         """Let other programs work in the folder. Labels that were not saved stay in memory only."""
-        self._lock.release()
+        self._lock.close()
 
     def image(self, key: str) -> NDArray[np.float32]:
         """Read an image, (H, W, C) float32 in [0, 1].

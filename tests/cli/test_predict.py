@@ -2,7 +2,6 @@
 
 import csv
 import os
-import platform
 import re
 import signal
 import subprocess
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 from segkit import ModuleBank, Segmenter
+from segkit._files import alone_in
 from segkit.cli.entry import terminated_as_by_ctrl_c
 from segkit.features import Module
 from segkit.images import write_image
@@ -98,14 +98,13 @@ def test_resume_goes_on_and_overwrite_needs_a_second_word_for_other_masks(line, 
 
 
 def test_the_second_of_two_runs_is_refused(line, segkit, tmp_path):
-    lock = tmp_path / "out" / ".segkit" / "lock"
-    lock.parent.mkdir(parents=True)
-    lock.write_text(f"{os.getppid()} {platform.node()}\n", encoding="utf-8")
-    code, _, err = segkit(*line)
+    with alone_in(tmp_path / "out"):
+        code, _, err = segkit(*line)
+        assert [path.name for path in (tmp_path / "out").rglob("*")] == [".segkit", "lock"]
     assert code == 2
     assert "is in use by another program" in err
     assert err.count("\n") == 1
-    assert [path.name for path in (tmp_path / "out").rglob("*")] == [".segkit", "lock"]
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_interruption_tells_what_is_done_and_how_to_go_on(line, segkit, tmp_path, monkeypatch):

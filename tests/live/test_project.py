@@ -430,8 +430,7 @@ def test_a_full_disk_keeps_the_former_file(images, output, monkeypatch):
 def test_one_program_at_a_time(images, output):
     project = Project(images, output)
     assert complaint(InputError, Project, images, output) == (
-        f"{output} is in use by another program (process {os.getpid()}): close that one, give another output folder, or "
-        f"remove {output / '.lock'} if no such program runs"
+        f"{output} is in use by another program: close that one, or give another output folder"
     )
     project.close()
     project.close()
