@@ -147,7 +147,7 @@ def read_image_file(data: bytes) -> str:
 
 def read_zarr(data: bytes) -> str:
     """Write the files of an OME-Zarr, and read both of its levels by region."""
-    from segkit.images.regions import open_large
+    from segkit.images.large_image import open_large
 
     def read_level(path: Path, level: int) -> None:
         with open_large(path, level) as image:

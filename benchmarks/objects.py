@@ -28,13 +28,13 @@ from benchmarks.markdown import broken, difference_of, markdown_table, with_inte
 from benchmarks.rows import Row, Study
 from segkit.baselines import PixelForest
 from segkit.benchmark import few_shot_split
-from segkit.benchmark.objects import connected_components, fixed_watershed, read_annotated
+from segkit.benchmark.object_splitting import connected_components, fixed_watershed, read_annotated
 from segkit.benchmark.protocol import read_groups
 from segkit.cli.phantom import make_cell_set
-from segkit.evaluation.objects import ObjectScores, score_objects
+from segkit.evaluation.object_scores import ObjectScores, score_objects
 from segkit.evaluation.statistics import bootstrap_interval, compare
 from segkit.images import read_mask, write_image, write_mask
-from segkit.segmentation.objects import learn_from_regions
+from segkit.segmentation.object_model import learn_from_regions
 from segkit.segmentation.segmenter import Segmenter
 
 SETS = ("dsb2018_stained", "monuseg", "usiigaci_phase")

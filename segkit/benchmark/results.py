@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from segkit._files import write_table, write_text
-from segkit.benchmark.objects import SPLITTINGS, image_ap
+from segkit.benchmark.object_splitting import SPLITTINGS, image_ap
 from segkit.errors import InputError
 from segkit.evaluation.metrics import object_mean
 from segkit.images import LabelMap

@@ -20,7 +20,7 @@ import numpy as np
 from segkit.benchmark.choices import choices
 from segkit.benchmark.machine import machine, peak_memory_mib
 from segkit.benchmark.methods import Method
-from segkit.benchmark.objects import (
+from segkit.benchmark.object_splitting import (
     count_matches,
     predict_with_objects,
     read_annotated,

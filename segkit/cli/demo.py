@@ -15,7 +15,7 @@ from segkit._files import saving
 from segkit.cli.phantom import PIXEL_SIZE, make_cell_set, make_demo_set
 from segkit.evaluation.folders import scores_to_dict
 from segkit.evaluation.metrics import score_masks
-from segkit.evaluation.objects import ObjectScores, score_objects
+from segkit.evaluation.object_scores import ObjectScores, score_objects
 from segkit.images import (
     Dataset,
     LabelMap,

@@ -21,7 +21,7 @@ from segkit.cli.options import (
 from segkit.cli.terminal import describe_scores, say, teller
 
 if TYPE_CHECKING:
-    from segkit.evaluation.reading import ReadMasks
+    from segkit.evaluation.read_masks import ReadMasks
 
 _FILES = ("index.html", "scores.csv", "summary.csv")
 
@@ -57,7 +57,7 @@ def evaluate(
 ) -> None:
     """Score predicted masks: IoU, Dice, and objects if they are numbered. Exit status 1 if a mask could not be scored."""
     from segkit.evaluation.folders import score_found
-    from segkit.evaluation.reading import read_folders
+    from segkit.evaluation.read_masks import read_folders
     from segkit.images.outputs import refuse_existing, refuse_extension, refuse_nesting, refuse_unwritable
     from segkit.segmentation.plan import EXTRAS
 

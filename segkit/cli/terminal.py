@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from segkit.images import LabelMap
     from segkit.objects.tables import ImageSummary
     from segkit.segmentation.alarms import Alarms
-    from segkit.segmentation.objects import ObjectModel
+    from segkit.segmentation.object_model import ObjectModel
     from segkit.segmentation.summary import TrainingSummary
 
 Item = TypeVar("Item")

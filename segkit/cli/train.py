@@ -193,7 +193,7 @@ def _read(images: Path, masks: Path, settings: Config, level: int | None, *, onl
     """Read the annotated images, or the annotated regions of an image that is read by region."""
     from segkit.images import load_pairs
     from segkit.images.annotated_regions import read_annotated_regions
-    from segkit.images.regions import is_by_region, open_large
+    from segkit.images.large_image import is_by_region, open_large
 
     data = settings.data
     if level is None and not is_by_region(images):

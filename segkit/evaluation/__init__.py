@@ -2,6 +2,6 @@
 
 from segkit.evaluation.folders import compare_folders
 from segkit.evaluation.metrics import Scores, score_masks
-from segkit.evaluation.objects import ObjectScores, score_objects
+from segkit.evaluation.object_scores import ObjectScores, score_objects
 
 __all__ = ["ObjectScores", "Scores", "compare_folders", "score_masks", "score_objects"]

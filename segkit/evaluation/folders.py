@@ -23,8 +23,8 @@ from segkit.evaluation.metrics import (
     reliability,
     score_masks,
 )
-from segkit.evaluation.objects import ObjectScores, score_objects
-from segkit.evaluation.reading import ReadMasks, read_folders
+from segkit.evaluation.object_scores import ObjectScores, score_objects
+from segkit.evaluation.read_masks import ReadMasks, read_folders
 from segkit.images import UNLABELLED, LabelMap
 from segkit.images.numbering import MasksAre
 

@@ -12,10 +12,10 @@ from segkit._common import count, first_few
 from segkit.errors import InputError
 from segkit.images.geojson import outlines_from_geojson
 from segkit.images.labels import UNLABELLED, LabelMap
+from segkit.images.large_image import LargeImage
 from segkit.images.outlines import Outline
 from segkit.images.pairs import Dataset
 from segkit.images.polygons import Polygon, fill
-from segkit.images.regions import LargeImage
 
 # Pixels around an annotated region that are read too, so that its features are those that it has in the slide.
 MARGIN = 64

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from segkit._files import saving
 from segkit.errors import OutputError
+from segkit.images.large_image import Grid
 from segkit.images.pixel_size import in_centimetres, in_ome
-from segkit.images.regions import Grid
 
 # Side of the blocks that are written, and of the smallest level of a pyramid.
 BLOCK = 512

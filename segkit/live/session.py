@@ -50,7 +50,7 @@ from segkit.live.features import Box, ImageFeatures, check_fixed
 from segkit.live.hand_over import HandOver, hand_over
 from segkit.live.learner import Labelled, Learner, LiveModel
 from segkit.live.project import Project
-from segkit.segmentation.objects import learn_from_regions
+from segkit.segmentation.object_model import learn_from_regions
 from segkit.segmentation.segmenter import Segmenter, default_bank
 
 _logger = logging.getLogger(__name__)

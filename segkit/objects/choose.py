@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray
-from segkit.evaluation.objects import THRESHOLDS, Overlaps, match
+from segkit.evaluation.object_scores import THRESHOLDS, Overlaps, match
 from segkit.objects.hills import Hills, IntArray, LabelArray
 from segkit.objects.split import LANDSCAPES, Splitter
 

@@ -20,7 +20,7 @@ from segkit import __version__
 from segkit._common import count
 from segkit._files import write_text
 from segkit.benchmark.choices import CRITERIA
-from segkit.benchmark.objects import image_ap
+from segkit.benchmark.object_splitting import image_ap
 from segkit.evaluation.statistics import FEW_IMAGES
 from segkit.images.write import CLASS_COLOURS
 from segkit.report import figures

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import maximum_filter, minimum_filter
 
-from segkit.evaluation.objects import match
+from segkit.evaluation.object_scores import match
 from segkit.images import overlay
 from segkit.images.labels import UNLABELLED
 from segkit.report.summary import Record

@@ -16,7 +16,7 @@ from segkit.benchmark.machine import machine
 from segkit.benchmark.results import FORMAT_VERSION
 from segkit.errors import InputError
 from segkit.evaluation.folders import TOLERANCE, objects_to_dict, score_image, score_read_objects
-from segkit.evaluation.reading import ReadMasks
+from segkit.evaluation.read_masks import ReadMasks
 from segkit.images import LabelMap, pair, read_mask
 from segkit.images.read import image_from_page, read_planes, read_stack
 from segkit.images.stems import files_by_stem, stem_of

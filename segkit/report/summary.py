@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import count
-from segkit.benchmark.objects import LEARNT, SPLITTINGS, image_ap
+from segkit.benchmark.object_splitting import LEARNT, SPLITTINGS, image_ap
 from segkit.evaluation.metrics import iou_of, object_mean
 from segkit.evaluation.statistics import FEW_IMAGES, Comparison, bootstrap_interval, compare
 

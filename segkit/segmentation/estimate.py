@@ -19,8 +19,8 @@ from segkit.errors import InputError
 from segkit.features import FilterBank
 from segkit.features.tiles import Tile, least_tile
 from segkit.images import Reading
+from segkit.images.large_image import is_by_region, shape_of_tiled
 from segkit.images.read import TIFF_EXTENSIONS
-from segkit.images.regions import is_by_region, shape_of_tiled
 from segkit.segmentation.plan import join_faults, make_plan, n_channels_of, reading_of
 
 if TYPE_CHECKING:

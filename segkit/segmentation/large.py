@@ -32,9 +32,9 @@ from segkit.features.stacked import StackedBank
 from segkit.features.tiles import Tile
 from segkit.features.views import View
 from segkit.images import UNLABELLED
+from segkit.images.large_image import Grid, LargeImage, open_large
 from segkit.images.pixel_size import check_pixel_size
 from segkit.images.pyramids import OnDisk, Pyramid, write_pyramid
-from segkit.images.regions import Grid, LargeImage, open_large
 from segkit.segmentation.dense import decide_in
 from segkit.segmentation.model_file import describe, digest_arrays
 from segkit.segmentation.outcome import (

@@ -30,7 +30,7 @@ from segkit.images import LabelMap, Reading
 from segkit.segmentation.alarms import Alarms
 from segkit.segmentation.base import mask_values
 from segkit.segmentation.header import Parameters
-from segkit.segmentation.objects import N_PARTS, ObjectModel
+from segkit.segmentation.object_model import N_PARTS, ObjectModel
 from segkit.segmentation.summary import TrainingSummary
 from segkit.segmentation.tensor_file import (
     Arrays,

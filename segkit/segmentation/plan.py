@@ -12,8 +12,8 @@ from segkit.errors import ClusterError, InputError, SegkitError
 from segkit.images import Reading, list_images
 from segkit.images.alike import Kind, describe_changes, fits, kind_of, of_other_scale
 from segkit.images.axes import Layout
+from segkit.images.large_image import is_by_region
 from segkit.images.reading import neighbours
-from segkit.images.regions import is_by_region
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.record import HIDDEN, key_of
 

@@ -57,7 +57,7 @@ from segkit.segmentation.held_out import (
     usual_penalty,
 )
 from segkit.segmentation.model_file import describe, digest_arrays, read_model, restore, upgrade, write_model
-from segkit.segmentation.objects import Lesson, ObjectModel, check_instances, learn_from_regions
+from segkit.segmentation.object_model import Lesson, ObjectModel, check_instances, learn_from_regions
 from segkit.segmentation.regions import least_areas, merge_small_regions
 from segkit.segmentation.summary import HeldOutScores, TrainingSummary
 from segkit.segmentation.tensor_file import Arrays

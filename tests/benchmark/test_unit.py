@@ -6,7 +6,7 @@ import pytest
 from segkit.benchmark import load_methods
 from segkit.benchmark.choices import choices
 from segkit.benchmark.machine import machine
-from segkit.benchmark.objects import read_annotated
+from segkit.benchmark.object_splitting import read_annotated
 from segkit.benchmark.unit import run_unit
 from segkit.errors import InputError
 from segkit.evaluation.folders import score_image

@@ -12,7 +12,7 @@ from segkit._files import alone_in
 from segkit.cli.phantom import make_demo_set
 from segkit.errors import ConfigError
 from segkit.images import read_mask, write_image, write_mask, write_probability
-from tests.benchmark.test_objects import discs  # noqa: F401
+from tests.benchmark.test_object_splitting import discs  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("units_here")
 

@@ -7,8 +7,8 @@ import tifffile
 
 from segkit.errors import InputError
 from segkit.evaluation.folders import compare_folders, score_image
-from segkit.evaluation.objects import score_objects
-from segkit.evaluation.reading import read_folders
+from segkit.evaluation.object_scores import score_objects
+from segkit.evaluation.read_masks import read_folders
 from segkit.evaluation.statistics import bootstrap_interval
 from segkit.images import write_geojson, write_image, write_labels, write_mask, write_rois
 from segkit.images.polygons import trace

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from segkit.errors import InputError
-from segkit.evaluation.reading import is_instance_masks, which_number_objects
+from segkit.evaluation.read_masks import is_instance_masks, which_number_objects
 from segkit.images.numbering import MaskOptions
 
 

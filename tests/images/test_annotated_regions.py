@@ -8,7 +8,7 @@ import tifffile
 
 from segkit.images import UNLABELLED
 from segkit.images.annotated_regions import MARGIN, read_annotated_regions
-from segkit.images.regions import open_large
+from segkit.images.large_image import open_large
 from tests.images.conftest import complaint
 
 pytest.importorskip("zarr")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
-from segkit.evaluation.objects import THRESHOLDS, match
+from segkit.evaluation.object_scores import THRESHOLDS, match
 from segkit.objects.choose import DEPTHS, LEAST_GAIN, Example, Table, choose, mean_ap
 from segkit.objects.split import LANDSCAPES, Splitter
 

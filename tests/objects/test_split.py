@@ -7,7 +7,7 @@ import pytest
 from scipy import ndimage
 
 from segkit.errors import ConfigError, InputError
-from segkit.evaluation.objects import match
+from segkit.evaluation.object_scores import match
 from segkit.objects import Splitter, split
 from segkit.objects.split import LANDSCAPES, fill_holes, probability_of_inside, radius_of
 

@@ -12,7 +12,7 @@ import pytest
 from scipy.ndimage import label as label_with_count
 
 from segkit.evaluation.folders import objects_to_dict
-from segkit.evaluation.objects import score_objects
+from segkit.evaluation.object_scores import score_objects
 from segkit.report import page, write_report
 from segkit.report.summary import compare_methods, summarise
 

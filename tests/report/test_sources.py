@@ -7,7 +7,7 @@ import tifffile
 from segkit.benchmark import Benchmark, load_methods
 from segkit.cli.phantom import make_demo_set
 from segkit.errors import InputError
-from segkit.evaluation.reading import read_folders
+from segkit.evaluation.read_masks import read_folders
 from segkit.images import write_image, write_mask, write_probability
 from segkit.report.sources import pictures_of_benchmark, result_of_folders
 

@@ -13,7 +13,7 @@ import segkit
 from segkit.config.recorded import read_training
 from segkit.config.schema import Config
 from segkit.errors import InputError
-from segkit.evaluation.objects import match
+from segkit.evaluation.object_scores import match
 from segkit.images import Dataset, PixelSize
 from segkit.segmentation.model_file import FORMAT_VERSION
 from segkit.segmentation.threshold import image_threshold

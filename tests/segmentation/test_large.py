@@ -17,7 +17,7 @@ from segkit.errors import ConfigError, InputError, OutputError
 from segkit.features import ElongatedBank, MultiscaleBank, PositionBank
 from segkit.features.tiles import Tile
 from segkit.images import UNLABELLED, LabelMap, PixelSize, read_pixel_size, write_image
-from segkit.images.regions import open_large
+from segkit.images.large_image import open_large
 from segkit.segmentation.large import (
     PLAN,
     _Allowed,

@@ -13,7 +13,7 @@ from skimage.feature import peak_local_max
 from skimage.segmentation import watershed
 
 from segkit.errors import InputError
-from segkit.evaluation.objects import THRESHOLDS, match
+from segkit.evaluation.object_scores import THRESHOLDS, match
 from segkit.images import Reading, pair
 from segkit.images.numbering import classes_of, without
 from segkit.images.pairs import read_items

@@ -8,7 +8,7 @@ import pytest
 from scipy import ndimage
 
 from segkit.benchmark import Benchmark, load_data
-from segkit.benchmark.objects import (
+from segkit.benchmark.object_splitting import (
     connected_components,
     count_matches,
     fixed_watershed,

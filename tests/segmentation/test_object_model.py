@@ -11,14 +11,14 @@ import segkit
 from segkit import ConvNetBank, LinearGaussianMixture, MMDSelector, Segmenter
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.errors import InputError, ModelFileError
-from segkit.evaluation.objects import match, score_objects
+from segkit.evaluation.object_scores import match, score_objects
 from segkit.features import MultiscaleBank
 from segkit.images import UNLABELLED
 from segkit.images.sampling import block_folds
 from segkit.objects.choose import SplitScores
 from segkit.objects.split import Splitter
 from segkit.segmentation.model_file import read_model, write_model
-from segkit.segmentation.objects import Lesson, ObjectModel, check_instances, learn_from_regions
+from segkit.segmentation.object_model import Lesson, ObjectModel, check_instances, learn_from_regions
 
 SHAPE = (64, 80)
 NONE = Splitter("none")

@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 
 from segkit.errors import InputError
 from segkit.evaluation import score_objects
-from segkit.evaluation.objects import match
+from segkit.evaluation.object_scores import match
 from segkit.evaluation.statistics import ratio_interval
 
 IDS = np.array([0, 1, 3, 2, 70_000, 9], dtype=np.uint32)
