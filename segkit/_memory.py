@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 from segkit.errors import ConfigError, InputError
 
-# Without any report of the system, as much as a small laptop has free.
-_UNKNOWN = 2**31
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?\s*", re.IGNORECASE)
 # Fewer bytes do not hold Python and the libraries.
 _LEAST = 2**26
-_PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
-# A limit of a control group beyond this means that there is none.
-_NO_LIMIT = 2**60
+_CGROUPS = Path("/sys/fs/cgroup")
 
 # The limits that are set, the innermost last. They hold for all threads of the process, for these share its memory.
 _limits: list[int] = []
@@ -100,54 +97,33 @@ def require_bytes(n_bytes: int, *, what: str) -> None:
 
 
 def bytes_used() -> int:
-    """Count the bytes of memory that this process has; 0 if the system does not tell."""
-    try:
-        pages = int((_PROC / "self" / "statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, AttributeError, IndexError):
-        return 0
+    """Count the bytes of memory that this process has."""
+    used: int = psutil.Process().memory_info().rss
+    return used
 
 
 def bytes_free() -> int:
     """Count the bytes of memory that are free: of the machine, or of the control group if that has less."""
-    of_machine = _field(_PROC / "meminfo", "MemAvailable:")
-    free = [_physical() if of_machine is None else 1024 * of_machine]
-    free += [limit - used for limit, used in _control_groups()]
-    return max(0, min(free))
+    of_machine: int = psutil.virtual_memory().available
+    return max(0, min([of_machine, *_free_in_control_groups()]))
 
 
-def _physical() -> int:
-    """Count the bytes of the machine, where the free ones are not known."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, AttributeError):
-        return _UNKNOWN
-
-
-def _control_groups() -> Iterator[tuple[int, int]]:
-    """Yield limit and use of the control group, as containers and batch systems set them."""
+def _free_in_control_groups() -> Iterator[int]:
+    """Yield the free bytes of the control group, as containers and batch systems set them."""
     for limit_file, used_file, cache in (
         ("memory.max", "memory.current", "inactive_file"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
     ):
-        limit, used = _number(_CGROUPS / limit_file), _number(_CGROUPS / used_file)
-        if limit is not None and used is not None and limit < _NO_LIMIT:
+        limit, used = _text(_CGROUPS / limit_file), _text(_CGROUPS / used_file)
+        if limit.isdecimal() and used.isdecimal():  # the word "max" is no limit
             # pages of files that were read count as used, and are given back when others need them
-            statistics = (_CGROUPS / limit_file).parent / "memory.stat"
-            yield limit, max(0, used - (_field(statistics, cache) or 0))
+            statistics = _text((_CGROUPS / limit_file).parent / "memory.stat")
+            cached = re.search(rf"^{cache} (\d+)$", statistics, re.MULTILINE)
+            yield int(limit) - max(0, int(used) - (int(cached[1]) if cached else 0))
 
 
-def _number(path: Path) -> int | None:
+def _text(path: Path) -> str:
     try:
-        return int(path.read_text())
-    except (OSError, ValueError):  # the word "max" is no limit
-        return None
-
-
-def _field(path: Path, name: str) -> int | None:
-    """Read the number after a name, of a file with one a line."""
-    try:
-        lines = path.read_text().splitlines()
-        return next(int(words[1]) for words in map(str.split, lines) if words[:1] == [name])
-    except (OSError, ValueError, IndexError, StopIteration):
-        return None
+        return path.read_text().strip()
+    except OSError:
+        return ""

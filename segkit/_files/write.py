@@ -12,7 +12,6 @@ import hashlib
 import itertools
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -110,12 +109,15 @@ def remove_unfinished(folder: Path) -> None:
 
 def remove_unfinished_of(path: Path) -> None:
     """Remove unfinished versions of one file, left by killed programs."""
+    import psutil
+
     for part in path.parent.glob(f".*.part{path.suffix}"):
         stem, _, number = part.name.removesuffix(f".part{path.suffix}").rpartition(".")
         pid = number.partition("-")[0]
-        if stem == f".{_short(path.stem)}" and pid.isdecimal() and not is_running(int(pid)):
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
+        if stem == f".{_short(path.stem)}" and pid.isdecimal():
+            with contextlib.suppress(OSError, OverflowError):  # the latter by a number of no process
+                if not psutil.pid_exists(int(pid)):
+                    part.unlink(missing_ok=True)
 
 
 def stamp_of(path: Path) -> tuple[int, int] | None:
@@ -125,27 +127,6 @@ def stamp_of(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size
-
-
-def is_running(pid: int) -> bool:
-    """Return whether there is a process of that number."""
-    if sys.platform == "win32":  # where os.kill would end it
-        import ctypes
-
-        handle = ctypes.windll.kernel32.OpenProcess(0x1000, 0, pid)
-        if handle:
-            code = ctypes.c_ulong()
-            ctypes.windll.kernel32.GetExitCodeProcess(handle, ctypes.byref(code))
-            ctypes.windll.kernel32.CloseHandle(handle)
-            return code.value == 259  # still active
-        return False
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # it is somebody else's
-        return True
-    return True
 
 
 def remove_if_empty(*folders: Path) -> None:
