@@ -1,41 +1,55 @@
-"""The options of each filter bank."""
+"""The options of each filter bank: parameters of its constructor, and the few that only configurations have."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from functools import cache, reduce
+from operator import or_
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Self,
+    Union,
+    get_args,
+    get_origin,
+)
 
-from pydantic import AfterValidator, Discriminator, Field, PositiveFloat, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    SerializeAsAny,
+    Tag,
+    TypeAdapter,
+    WrapValidator,
+    create_model,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from segkit._common import is_whole
 from segkit.config.faults import Section
 from segkit.errors import ConfigError
-from segkit.features import (
-    ConvNetBank,
-    ElongatedBank,
-    FilterBank,
-    ModuleBank,
-    MultiscaleBank,
-    OrbitAveraged,
-    PositionBank,
-    ScatteringBank,
-    StackedBank,
-    TimmBank,
-    VolumeBank,
-    bank_from_dict,
-)
-from segkit.features.registry import group_of
-from segkit.features.timm import MOST_WINDOW
+from segkit.features import BANKS, FilterBank, bank_from_dict, bank_to_dict
+from segkit.features.registry import options_of, plain
+from segkit.segmentation.segmenter import default_bank
 
-# Each option has an upper bound far above what is useful: beyond it a run would not end, or fill the memory.
+# Far above what is useful: beyond it a run would not end, or fill the memory.
 _MOST_ANGLES = 360
-Whole = Annotated[int, Field(gt=0, le=100_000)]
-Scales = Annotated[int, Field(gt=0, le=10)]
-Angles = Annotated[int, Field(gt=0, le=_MOST_ANGLES)]
-Pixels = Annotated[float, Field(gt=0, le=256)]
+# Options that name no bank are of this one.
+_UNNAMED = "scattering"
+# Kinds that no configuration names: a multiscale bank of dimension 3 is one of volumes.
+_WITHOUT_NAME = {"volume"}
+# Banks that rotations leave as they are.
+_INVARIANT = {"orbit", "position"}
+# Parameters that are no options: the seed is the run's, the network is the bank's name, and the rest is for Python.
+_NO_OPTIONS = {"random_state", "network", "pixels", "frequency_decreasing"}
 
 
 class Volume(NamedTuple):
@@ -78,87 +92,42 @@ def _known_network(name: str) -> str:
     )
 
 
-Orbit = Annotated[Any, AfterValidator(_known_orbit)]
+class BankOptions(Section):
+    """The options of a bank: parameters of its constructor, and further ones."""
+
+    further: ClassVar[dict[str, Any]] = {}
+    name: str
+
+    def describe(self, seed: int, volume: Volume) -> dict[str, Any]:  # noqa: ARG002
+        """Describe the bank as `bank_from_dict` takes it; what is random is drawn from the seed."""
+        kind = _kind_of(self.name)
+        seeded = {"random_state": seed} if "random_state" in options_of(kind) else {}
+        return {"kind": kind} | self.model_dump(exclude={"name", "embed_weights"}) | seeded
+
+    def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:
+        """Make the bank."""
+        return bank_from_dict(self.describe(seed, volume))
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return an option of a constructor."""
 
 
-class ConvNetConfig(Section):
-    """A pre-trained network (`ConvNetBank`); `name` is torchvision's."""
+class _ConvNetOptions(BankOptions):
+    """`name` is torchvision's of the network."""
 
     name: Annotated[str, AfterValidator(_known_network)]
-    weights: str = "imagenet"
-    preprocessing: Literal["torchvision", "caffe"] = "torchvision"
-    channel_mode: Literal["rgb", "each", "mean"] = "rgb"
-    layers: Annotated[tuple[str, ...], Field(min_length=1, max_length=100)] | None = None
-    pyramid: Annotated[tuple[Annotated[float, Field(gt=0, le=8)], ...], Field(max_length=20)] = (1.0,)
-    output_stride: Literal[8, 16, 32] | None = None
-    embed_weights: bool = True
-    orbit: Orbit = None
 
-    def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
-        """Make the bank; random weights are drawn from the seed."""
-        options = self.model_dump(exclude={"name", "embed_weights", "orbit"})
-        return _averaged(ConvNetBank(self.name, **options, random_state=seed), self.orbit)
+    def describe(self, seed: int, volume: Volume) -> dict[str, Any]:
+        return super().describe(seed, volume) | {"network": self.name}
 
 
-class TimmConfig(Section):
-    """A network of timm (`TimmBank`)."""
-
-    name: Literal["timm"]
-    model: Annotated[str, Field(min_length=1, max_length=200)] = "vit_small_patch14_dinov2"
-    weights: str = "pretrained"
-    window: Annotated[int, Field(gt=0, le=MOST_WINDOW)] | None = None
-    overlap: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    layers: Annotated[tuple[Annotated[int, Field(ge=-1000, lt=1000)], ...], Field(min_length=1)] | None = None
-    pyramid: Annotated[tuple[Annotated[float, Field(gt=0, le=8)], ...], Field(max_length=20)] = (1.0,)
-    channel_mode: Literal["rgb", "each", "mean"] = "rgb"
-    embed_weights: bool = True
-    orbit: Orbit = None
-
-    def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
-        """Make the bank; random weights are drawn from the seed."""
-        options = self.model_dump(exclude={"name", "embed_weights", "orbit"})
-        return _averaged(TimmBank(**options, random_state=seed), self.orbit)
-
-
-class ScatteringConfig(Section):
-    """A scattering network (`ScatteringBank`)."""
-
-    name: Literal["scattering"] = "scattering"
-    J: Scales | Annotated[tuple[Scales, ...], Field(max_length=10)] = (1, 2, 3)
-    L: Annotated[int, Field(gt=0, le=64)] = 8
-    max_order: Literal[1, 2] = 2
-    angles: Literal["each", "averaged"] = "each"
-    frontend: Literal["numpy", "torch"] = "numpy"
-    orbit: Orbit = None
-
-    def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
-        """Make the bank; it has nothing random."""
-        options = self.model_dump(exclude={"name", "orbit"})
-        return _averaged(ScatteringBank(**options), self.orbit)
-
-
-class ModulesConfig(Section):
-    """A module sequence (`ModuleBank`); each module is a mapping of `Module`'s options."""
-
-    name: Literal["modules"]
-    modules: Annotated[tuple[dict[str, Any], ...], Field(max_length=10)] | None = None
-    orbit: Orbit = None
-
-    def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
-        """Make the bank; it has nothing random."""
-        options = self.model_dump(exclude={"name", "orbit"}, exclude_none=True)
-        return _averaged(ModuleBank(**options), self.orbit)
-
-
-class MultiscaleConfig(Section):
-    """Intensity, edges and texture at several blurs (`MultiscaleBank`); in three dimensions, `VolumeBank`."""
-
-    name: Literal["multiscale"]
-    sigma_min: Annotated[float, Field(ge=0.1, le=256)] = 1.0
-    sigma_max: Pixels = 16.0
-    dimension: Literal[2, 3] = 2
-    z_spacing: Annotated[float, Field(gt=0, le=1000)] | None = None
-    orbit: Orbit = None
+class _MultiscaleOptions(BankOptions):
+    further: ClassVar[dict[str, Any]] = {
+        "dimension": (Literal[2, 3], 2),
+        "z_spacing": (Annotated[float, Field(gt=0, le=1000)] | None, None),
+    }
 
     @model_validator(mode="after")
     def _fits_dimension(self) -> Self:
@@ -166,11 +135,11 @@ class MultiscaleConfig(Section):
             self.refuse_idle(["z_spacing"], under="{at}dimension=2", cure="{at}dimension=3")
         return self
 
-    def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
-        """Make the bank; it has nothing random."""
-        options = self.model_dump(include={"sigma_min", "sigma_max"})
+    def describe(self, seed: int, volume: Volume) -> dict[str, Any]:
+        options = super().describe(seed, volume)
+        del options["dimension"], options["z_spacing"]
         if self.dimension == 2:
-            return _averaged(MultiscaleBank(**options), self.orbit)
+            return options
         if volume.n_planes == 1:
             raise ConfigError(
                 "dimension=3 of the multiscale bank needs the planes around each: add data.context=k, 3 sigma_max planes "
@@ -182,48 +151,10 @@ class MultiscaleConfig(Section):
                 "dimension=3 of the multiscale bank: the images do not tell how far planes are apart, or differ: give "
                 "z_spacing of that bank, the distance of planes divided by the width of a pixel"
             )
-        return _averaged(VolumeBank(n_planes=volume.n_planes, z_spacing=z_spacing, **options), self.orbit)
+        return options | {"kind": "volume", "n_planes": volume.n_planes, "z_spacing": z_spacing}
 
 
-class ElongatedConfig(Section):
-    """Lines and edges of any direction (`ElongatedBank`)."""
-
-    name: Literal["elongated"]
-    sigmas: Annotated[tuple[Pixels, ...], Field(max_length=20)] = (1.0, 2.0, 4.0)
-    channel_mode: Literal["mean", "each"] = "mean"
-    orbit: Orbit = None
-
-    def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
-        """Make the bank; it has nothing random."""
-        options = self.model_dump(exclude={"name", "orbit"})
-        return _averaged(ElongatedBank(**options), self.orbit)
-
-
-class PositionConfig(Section):
-    """Distance of a pixel from the centre of its image (`PositionBank`)."""
-
-    name: Literal["position"]
-
-    def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
-        """Make the bank; it has nothing random."""
-        return PositionBank()
-
-
-class OrbitConfig(Section):
-    """Rotation-invariant random features of patches (`OrbitBank`)."""
-
-    name: Literal["orbit"]
-    patch_sizes: Annotated[tuple[Annotated[int, Field(gt=0, le=257)], ...], Field(max_length=20)] = (9, 17)
-    n_templates: Whole = 64
-    n_angles: Angles = 16
-    reflections: bool = False
-    scales: Annotated[tuple[Annotated[float, Field(gt=0, le=16)], ...], Field(max_length=20)] = (1.0,)
-    templates: Literal["gaussian", "patches"] = "gaussian"
-    nonlinearity: Literal["fourier", "step"] = "fourier"
-    gamma: PositiveFloat = 1.0
-    thresholds: Annotated[tuple[float, ...], Field(max_length=100)] = (-1.0, -0.5, 0.0, 0.5, 1.0)
-    stride: Annotated[int, Field(gt=0, le=1024)] = 1
-
+class _OrbitOptions(BankOptions):
     @model_validator(mode="after")
     def _fits_nonlinearity(self) -> Self:
         under = f"{{at}}nonlinearity={self.nonlinearity}"
@@ -233,87 +164,105 @@ class OrbitConfig(Section):
             self.refuse_idle(["thresholds"], under=under, cure="{at}nonlinearity=step")
         return self
 
-    def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:  # noqa: ARG002
-        """Make the bank; its templates are drawn from the seed."""
-        return bank_from_dict({"kind": "orbit", **self.model_dump(exclude={"name"}), "random_state": seed})
+
+_Orbit = Annotated[Any, AfterValidator(_known_orbit)]
+_SPECIAL = {"convnet": _ConvNetOptions, "multiscale": _MultiscaleOptions, "orbit": _OrbitOptions}
 
 
-def _averaged(bank: FilterBank, orbit: Any) -> FilterBank:
-    """Average a bank over an orbit, if there is one."""
-    return bank if orbit is None else OrbitAveraged(bank, group=group_of(orbit))
+def schema_of(kind: str) -> type[BankOptions]:
+    """Make the schema of a bank from its constructor."""
+    base: type[BankOptions] = _SPECIAL.get(kind, BankOptions)
+    options = {name: option for name, option in options_of(kind).items() if name not in _NO_OPTIONS}
+    fields: dict[str, Any] = {} if kind == "convnet" else {"name": (Literal[kind], kind)}
+    for name, option in options.items():
+        hint = _in_yaml(option.annotation)
+        fields[name] = (hint, TypeAdapter(hint).validate_python(plain(option.default)))
+    fields |= base.further
+    if "weights" in options:
+        fields["embed_weights"] = (bool, True)
+    if kind not in _INVARIANT:
+        fields["orbit"] = (_Orbit, None)
+    return create_model(f"{kind}_options", __base__=base, **fields)
+
+
+def _in_yaml(hint: Any) -> Any:
+    """Leave the objects that YAML has no form for out of a type; sequences are tuples, which nobody changes."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return Annotated[_in_yaml(parts[0]), *parts[1:]]
+    if origin is Sequence:
+        return tuple[_in_yaml(parts[0]), ...]  # type: ignore[misc]
+    if origin in (Union, UnionType):
+        known = [part for part in parts if not isinstance(part, type) or part.__module__ == "builtins"]
+        return reduce(or_, map(_in_yaml, known))
+    return hint
+
+
+BANK_SCHEMAS = {kind: schema_of(kind) for kind in BANKS if kind not in _WITHOUT_NAME}
+
+
+def _kind_of(name: Any) -> str:
+    return name if isinstance(name, str) and name in BANK_SCHEMAS else "convnet"
 
 
 def single_kind(value: Any) -> str:
-    """Return the kind of a bank inside a stacked one; without a name it is scattering."""
-    name = (
-        value.get("name", "scattering")
-        if isinstance(value, Mapping)
-        else getattr(value, "name", "scattering")
-    )
-    return name if isinstance(name, str) and name in BANK_SCHEMAS else "convnet"
+    """Return the kind of a bank inside a stacked one."""
+    return _kind_of(value.get("name", _UNNAMED) if isinstance(value, Mapping) else value)
 
 
 def bank_kind(value: Any) -> str:
     """Return the kind of a bank. Options that every bank has, without a name, are of the default, stacked bank."""
     unnamed = isinstance(value, Mapping) and "name" not in value
-    return "stacked" if unnamed and value.keys() <= StackedConfig.model_fields.keys() else single_kind(value)
+    return "stacked" if unnamed and value.keys() <= StackedOptions.model_fields.keys() else single_kind(value)
 
 
-# Tags differ from keys ("modules" would be both), since faults are located by keys.
-_SingleBank = (
-    Annotated[ConvNetConfig, Tag("convnet bank")]
-    | Annotated[ScatteringConfig, Tag("scattering bank")]
-    | Annotated[ModulesConfig, Tag("modules bank")]
-    | Annotated[MultiscaleConfig, Tag("multiscale bank")]
-    | Annotated[ElongatedConfig, Tag("elongated bank")]
-    | Annotated[OrbitConfig, Tag("orbit bank")]
-    | Annotated[PositionConfig, Tag("position bank")]
-    | Annotated[TimmConfig, Tag("timm bank")]
-)
+def _read_single(value: Any, _: Any) -> BankOptions:
+    if isinstance(value, BankOptions):
+        return value
+    kind = single_kind(value)
+    if kind == "stacked":
+        raise PydanticCustomError("bank", "a stacked bank inside a stacked bank")
+    return BANK_SCHEMAS[kind].model_validate(value)
 
 
-class StackedConfig(Section):
+def _read_bank(value: Any, _: Any) -> BankOptions:
+    return value if isinstance(value, BankOptions) else BANK_SCHEMAS[bank_kind(value)].model_validate(value)
+
+
+def _options_in(bank: FilterBank) -> BankOptions:
+    """Return the options that make a bank."""
+    given = bank_to_dict(bank)
+    kind = given.pop("kind")
+    return BANK_SCHEMAS[kind](name=kind, **{name: given[name] for name in given.keys() - _NO_OPTIONS})
+
+
+_SingleBank = Annotated[SerializeAsAny[BankOptions], WrapValidator(_read_single)]
+
+
+class StackedOptions(BankOptions):
     """Several banks as one (`StackedBank`); each is a mapping of its bank's options."""
 
     name: Literal["stacked"] = "stacked"
-    banks: Annotated[
-        tuple[Annotated[_SingleBank, Discriminator(lambda value: f"{single_kind(value)} bank")], ...],
-        Field(min_length=1, max_length=100),
-    ] = (
-        ScatteringConfig(name="scattering", J=3, L=4, angles="averaged"),
-        MultiscaleConfig(name="multiscale"),
-        ElongatedConfig(name="elongated"),
-        PositionConfig(name="position"),
+    banks: Annotated[tuple[_SingleBank, ...], Field(min_length=1, max_length=100)] = tuple(
+        map(_options_in, default_bank().banks)
     )
-    orbit: Orbit = None
+    orbit: _Orbit = None
 
     @property
     def embed_weights(self) -> bool:
         """Whether the model file holds the weights of the networks: only if every bank says so."""
         return all(getattr(bank, "embed_weights", True) for bank in self.banks)
 
-    def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:
-        """Make the banks, and stack them."""
-        return _averaged(StackedBank([bank.build(seed, volume) for bank in self.banks]), self.orbit)
+    def describe(self, seed: int, volume: Volume) -> dict[str, Any]:
+        """Describe the banks; see `BankOptions.describe`."""
+        banks = [bank.describe(seed, volume) for bank in self.banks]
+        return {"kind": "stacked", "banks": banks, "orbit": self.orbit}
 
 
-BankConfig = Annotated[
-    _SingleBank | Annotated[StackedConfig, Tag("stacked bank")],
-    Discriminator(lambda value: f"{bank_kind(value)} bank"),
-]
+BANK_SCHEMAS["stacked"] = StackedOptions
+BankConfig = Annotated[SerializeAsAny[BankOptions], WrapValidator(_read_bank)]
 BanksConfig = Annotated[
     Annotated[BankConfig, Tag("bank")]
     | Annotated[tuple[BankConfig, ...], Field(min_length=1, max_length=100), Tag("choice")],
     Discriminator(lambda value: "choice" if isinstance(value, list | tuple) else "bank"),
 ]
-BANK_SCHEMAS: dict[str, type[Section]] = {
-    "convnet": ConvNetConfig,
-    "scattering": ScatteringConfig,
-    "modules": ModulesConfig,
-    "multiscale": MultiscaleConfig,
-    "elongated": ElongatedConfig,
-    "orbit": OrbitConfig,
-    "position": PositionConfig,
-    "timm": TimmConfig,
-    "stacked": StackedConfig,
-}

@@ -28,9 +28,8 @@ from segkit.classifier.svm import LinearSVM
 from segkit.config.banks import (
     BANK_SCHEMAS,
     BanksConfig,
-    StackedConfig,
+    StackedOptions,
     Volume,
-    Whole,
     bank_kind,
     single_kind,
 )
@@ -42,6 +41,8 @@ from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, 
 from segkit.segmentation.segmenter import LAMBDAS, SELECTION_TOL, Segmenter
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
+# Far above what is useful: beyond it a run would not end, or fill the memory.
+Whole = Annotated[int, Field(gt=0, le=100_000)]
 # Features of more training pixels than this fill the memory of any machine.
 MOST_PIXELS = 10_000_000
 
@@ -177,7 +178,7 @@ class DataConfig(Section):
 class Config(Section):
     """All options of a run. Among several banks in a list, held-out images choose."""
 
-    bank: BanksConfig = Field(default_factory=StackedConfig)
+    bank: BanksConfig = Field(default_factory=StackedOptions)
     selection: SelectionConfig = SelectionConfig()
     kernel: KernelConfig = KernelConfig()
     svm: SVMConfig = SVMConfig()
@@ -248,7 +249,7 @@ def _explain(error: Any, options: Mapping[str, Any]) -> str:
         return f"key {error['loc'][-1]}: keys are names of options, such as bank or selection; mend or leave it out"
     if error["type"] == "extra_forbidden":
         return _explain_unknown(location, within[-1])
-    if location[0] == "bank" and error["type"] in ("model_type", "too_short", "union_tag_invalid"):
+    if location[0] == "bank" and error["type"] in ("bank", "model_type", "too_short"):
         stacked = ", none of them stacked already" if "banks" in location else ""
         return f"{key}={shown(error['input'])}: give a bank such as {{name: multiscale}}, or a list of banks{stacked}"
     if error["type"] == "tuple_type":

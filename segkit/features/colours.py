@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Annotated, Literal, get_args
+
 import numpy as np
+from pydantic import Field
 
 from segkit._common import FloatArray
 from segkit.errors import ConfigError, InputError
 
-CHANNEL_MODES = ("rgb", "each", "mean")
+ChannelMode = Literal["rgb", "each", "mean"]
+CHANNEL_MODES = get_args(ChannelMode)
+# Scales of the image that a network sees.
+Pyramid = Annotated[Sequence[Annotated[float, Field(gt=0, le=8)]], Field(max_length=20)]
 
 
 def count_views(mode: str, n_image_channels: int) -> int:

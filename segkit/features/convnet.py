@@ -8,16 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from segkit._common import FloatArray
 from segkit._device import card_has_room, torch_device
 from segkit.errors import ConfigError, InputError, WeightsError
 from segkit.features.base import Channel, FeatureMaps, TiledBank, as_image
-from segkit.features.colours import check_mode, count_views, three_channels
+from segkit.features.colours import ChannelMode, Pyramid, check_mode, count_views, three_channels
 from segkit.features.layers import Layer
 from segkit.features.tiles import Tile
 from segkit.features.tracing import Trace
@@ -34,7 +35,7 @@ PREPROCESSING = {
 _BYTES_ON_THE_WAY = 640
 # Name for the outputs of all non-linearities.
 ACTIVATIONS = "activations"
-OUTPUT_STRIDES = (8, 16, 32)
+OutputStride = Literal[8, 16, 32]
 # Network, weights, seed of random weights and output stride: the parameters that determine the traced network.
 _Source = tuple[str, str, int | None, int | None]
 
@@ -104,11 +105,11 @@ class ConvNetBank(TiledBank):
         network: str = "vgg16",
         *,
         weights: str | Path = "imagenet",
-        preprocessing: str = "torchvision",
-        channel_mode: str = "rgb",
-        layers: Sequence[str] | None = None,
-        pyramid: Sequence[float] = (1.0,),
-        output_stride: int | None = None,
+        preprocessing: Literal["torchvision", "caffe"] = "torchvision",
+        channel_mode: ChannelMode = "rgb",
+        layers: Annotated[Sequence[str], Field(min_length=1, max_length=100)] | None = None,
+        pyramid: Pyramid = (1.0,),
+        output_stride: OutputStride | None = None,
         random_state: int = 0,
     ) -> None:
         self.network = network
@@ -259,9 +260,9 @@ class ConvNetBank(TiledBank):
                 f"preprocessing {self.preprocessing!r}: choose one of {', '.join(PREPROCESSING)}"
             )
         check_mode(self.channel_mode)
-        if self.output_stride not in (None, *OUTPUT_STRIDES):
+        if self.output_stride not in (None, *get_args(OutputStride)):
             raise ConfigError(
-                f"output_stride {self.output_stride!r}: choose one of {', '.join(map(str, OUTPUT_STRIDES))}, or None"
+                f"output_stride {self.output_stride!r}: choose one of {', '.join(map(str, get_args(OutputStride)))}, or None"
             )
         if not self.pyramid or not all(map(_is_unit_fraction, self.pyramid)):
             raise ConfigError(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 from scipy import fft
 
 from segkit._common import FloatArray
@@ -75,7 +76,11 @@ class ElongatedBank(FilterBank):
     def __init__(
         self,
         *,
-        sigmas: Sequence[float] = (1.0, 2.0, 4.0),
+        sigmas: Annotated[Sequence[Annotated[float, Field(gt=0, le=256)]], Field(max_length=20)] = (
+            1.0,
+            2.0,
+            4.0,
+        ),
         channel_mode: Literal["mean", "each"] = "mean",
     ) -> None:
         self.sigmas = sigmas

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 from scipy.fft import next_fast_len
 
 from segkit._common import FloatArray
@@ -144,7 +145,7 @@ class ModuleBank(FilterBank):
 
     def __init__(
         self,
-        modules: tuple[Module | Mapping[str, Any], ...] = (Module(), Module()),
+        modules: Annotated[Sequence[Module | Mapping[str, Any]], Field(max_length=10)] = (Module(), Module()),
         *,
         frequency_decreasing: bool = True,
     ) -> None:

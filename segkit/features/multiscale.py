@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
 from segkit._common import FloatArray
 from segkit._threads import in_threads
@@ -44,7 +46,12 @@ class MultiscaleBank(FilterBank):
     ['sigma=1 intensity', 'sigma=1 edges', 'sigma=1 texture 1']
     """
 
-    def __init__(self, *, sigma_min: float = 1.0, sigma_max: float = 16.0) -> None:
+    def __init__(
+        self,
+        *,
+        sigma_min: Annotated[float, Field(ge=0.1, le=256)] = 1.0,
+        sigma_max: Annotated[float, Field(gt=0, le=256)] = 16.0,
+    ) -> None:
         self.sigma_min = sigma_min
         self.sigma_max = sigma_max
 

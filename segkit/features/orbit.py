@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 from scipy import ndimage
 from sklearn.utils import check_random_state
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 # Larger windows and more templates than these are a mistake.
 LARGEST_PATCH, MOST_TEMPLATES = 301, 10_000
-TEMPLATES = ("gaussian", "patches")
+Templates = Literal["gaussian", "patches"]
 # Patches that templates are drawn from, for each template.
 DRAWS_PER_TEMPLATE = 20
 # Numbers held for one block of pixels, 32 MB.
@@ -202,13 +203,13 @@ class OrbitBank(FilterBank):
 
     def __init__(
         self,
-        patch_sizes: Sequence[int] = (9, 17),
+        patch_sizes: Annotated[Sequence[Annotated[int, Field(gt=0, le=257)]], Field(max_length=20)] = (9, 17),
         *,
-        n_templates: int = 64,
+        n_templates: Annotated[int, Field(gt=0, le=100_000)] = 64,
         group: Group | None = None,
-        templates: str = "gaussian",
+        templates: Templates = "gaussian",
         embedding: Embedding | None = None,
-        stride: int = 1,
+        stride: Annotated[int, Field(gt=0, le=1024)] = 1,
         random_state: int = 0,
     ) -> None:
         self.patch_sizes = patch_sizes
@@ -333,8 +334,8 @@ class OrbitBank(FilterBank):
             raise ConfigError(
                 f"random_state {self.random_state}: give a whole number, 0 or more, to have the same templates each time"
             )
-        if self.templates not in TEMPLATES:
-            raise ConfigError(f"templates {self.templates!r}: choose one of {', '.join(TEMPLATES)}")
+        if self.templates not in get_args(Templates):
+            raise ConfigError(f"templates {self.templates!r}: choose one of {', '.join(get_args(Templates))}")
         self._check_group_and_embedding()
 
     def _check_group_and_embedding(self) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, is_dataclass
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field, PositiveFloat
 
 from segkit._common import count, is_whole
 from segkit.errors import ConfigError
@@ -30,12 +32,12 @@ from segkit.kernels.base import Gaussian
 
 BANKS: dict[str, type[FilterBank]] = {
     "convnet": ConvNetBank,
-    "elongated": ElongatedBank,
+    "scattering": ScatteringBank,
     "modules": ModuleBank,
     "multiscale": MultiscaleBank,
+    "elongated": ElongatedBank,
     "orbit": OrbitBank,
     "position": PositionBank,
-    "scattering": ScatteringBank,
     "timm": TimmBank,
     "volume": VolumeBank,
 }
@@ -91,15 +93,20 @@ def bank_to_dict(bank: FilterBank) -> dict[str, Any]:
 def bank_from_dict(description: dict[str, Any]) -> FilterBank:
     """Rebuild a bank from what `bank_to_dict` returned."""
     parameters = dict(description)
-    if "orbit" in parameters:
-        group = group_of(parameters.pop("orbit"))
-        return OrbitAveraged(bank_from_dict(parameters), group=group)
+    orbit = parameters.pop("orbit", None)
+    if orbit is not None:
+        return OrbitAveraged(bank_from_dict(parameters), group=group_of(orbit))
     kind = parameters.pop("kind")
     if kind == "stacked":
         return StackedBank([bank_from_dict(part) for part in parameters["banks"]])
     if kind not in BANKS:
         raise ConfigError(f"bank {kind!r}: choose one of {', '.join(BANKS)}")
-    return BANKS[kind](**_with_group_and_embedding(parameters) if kind == "orbit" else parameters)
+    bank = BANKS[kind]
+    for name in signature(bank).parameters.keys() & _MAKERS:
+        make = _MAKERS[name]
+        own = signature(make).parameters.keys() & parameters
+        parameters[name] = make(**{option: parameters.pop(option) for option in own})
+    return bank(**parameters)
 
 
 def group_of(orbit: str | int) -> Group:
@@ -140,28 +147,46 @@ def _with_options(parameters: dict[str, Any]) -> dict[str, Any]:
     return dict(sorted(options.items()))
 
 
-def _with_group_and_embedding(options: dict[str, Any]) -> dict[str, Any]:
-    """Make group and embedding of an `OrbitBank` from the options of configurations and model files."""
-    parameters = dict(options)
-    n_angles = parameters.pop("n_angles", 16)
+def make_group(
+    n_angles: Annotated[int, Field(gt=0, le=360)] = 16,
+    reflections: bool = False,  # noqa: FBT001, FBT002
+    scales: Annotated[Sequence[Annotated[float, Field(gt=0, le=16)]], Field(max_length=20)] = (1.0,),
+) -> Group:
+    """Make the group of an `OrbitBank`."""
     if not is_whole(n_angles) or n_angles > MOST_TURNS:
         raise ConfigError(f"n_angles {n_angles!r}: give a number of angles, 1 to {MOST_TURNS}")
     groups: list[Group] = [Rotation(n_angles)]
-    if parameters.pop("reflections", False):
+    if reflections:
         groups.insert(0, Reflection())
-    scales = tuple(parameters.pop("scales", (1.0,)))
-    if scales != (1.0,):
-        groups.append(Scaling(scales))
-    kind, gamma = parameters.pop("nonlinearity", "fourier"), parameters.pop("gamma", 1.0)
-    thresholds = parameters.pop("thresholds", StepEmbedding.thresholds)
-    embeddings: dict[str, Callable[[], Embedding]] = {
-        "fourier": lambda: FourierEmbedding(Gaussian(gamma)),
-        "step": lambda: StepEmbedding(tuple(thresholds)),
-    }
-    if kind not in embeddings:
-        raise ConfigError(f"nonlinearity {kind!r}: choose one of {', '.join(embeddings)}")
-    group = groups[0] if len(groups) == 1 else Composition(tuple(groups))
-    return parameters | {"group": group, "embedding": embeddings[kind]()}
+    if tuple(scales) != (1.0,):
+        groups.append(Scaling(tuple(scales)))
+    return groups[0] if len(groups) == 1 else Composition(tuple(groups))
+
+
+def make_embedding(
+    nonlinearity: Literal["fourier", "step"] = "fourier",
+    gamma: PositiveFloat = 1.0,
+    thresholds: Annotated[Sequence[float], Field(max_length=100)] = StepEmbedding.thresholds,
+) -> Embedding:
+    """Make the embedding of an `OrbitBank`."""
+    if nonlinearity not in _NONLINEARITIES.values():
+        raise ConfigError(
+            f"nonlinearity {nonlinearity!r}: choose one of {', '.join(_NONLINEARITIES.values())}"
+        )
+    return StepEmbedding(tuple(thresholds)) if nonlinearity == "step" else FourierEmbedding(Gaussian(gamma))
+
+
+# Parameters of banks that are objects: configurations and model files hold the options of what makes them.
+_MAKERS: dict[str, Callable[..., Any]] = {"group": make_group, "embedding": make_embedding}
+
+
+def options_of(kind: str) -> dict[str, Parameter]:
+    """List the options of a kind of bank as its constructor declares them: name, type and default."""
+    options: dict[str, Parameter] = {}
+    for name, parameter in signature(BANKS[kind], eval_str=True).parameters.items():
+        made = name in _MAKERS
+        options |= signature(_MAKERS[name], eval_str=True).parameters if made else {name: parameter}
+    return options
 
 
 def _describe(group: Group) -> tuple[int, bool, tuple[float, ...]] | None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 from scipy.fft import next_fast_len
 
 from segkit._common import FloatArray, is_whole
@@ -21,8 +22,9 @@ from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 from segkit.features.morlet import Scattering
 
-_FRONTENDS = ("numpy", "torch")
-_ANGLES = ("each", "averaged")
+Scale = Annotated[int, Field(gt=0, le=10)]
+Frontend = Literal["numpy", "torch"]
+Angles = Literal["each", "averaged"]
 _TILES_AT_ONCE = 16
 # Overlap of tiles in cells of 2**J pixels. The averaging window has a standard deviation of 0.8 cells, and
 # the wavelets reach about as far. With 2 cells, single values were wrong by half a standard deviation.
@@ -88,13 +90,13 @@ class ScatteringBank(FilterBank):
 
     def __init__(
         self,
-        J: int | Sequence[int] = (1, 2, 3),
+        J: Scale | Annotated[Sequence[Scale], Field(max_length=10)] = (1, 2, 3),
         *,
-        L: int = 8,
-        max_order: int = 2,
-        angles: str = "each",
+        L: Annotated[int, Field(gt=0, le=64)] = 8,
+        max_order: Literal[1, 2] = 2,
+        angles: Angles = "each",
         pixels: bool = True,
-        frontend: str = "numpy",
+        frontend: Frontend = "numpy",
     ) -> None:
         self.J = J
         self.L = L
@@ -160,12 +162,12 @@ class ScatteringBank(FilterBank):
             raise ConfigError(f"J={self.J}: give each scale once")
         if not is_whole(self.L):
             raise ConfigError(f"L={self.L}: give a whole number of angles, 1 or more")
-        if self.frontend not in _FRONTENDS:
-            raise ConfigError(f"frontend {self.frontend!r}: choose one of {', '.join(_FRONTENDS)}")
+        if self.frontend not in get_args(Frontend):
+            raise ConfigError(f"frontend {self.frontend!r}: choose one of {', '.join(get_args(Frontend))}")
         if self.max_order not in (1, 2):
             raise ConfigError(f"max_order {self.max_order}: choose 1 or 2")
-        if self.angles not in _ANGLES:
-            raise ConfigError(f"angles {self.angles!r}: choose one of {', '.join(_ANGLES)}")
+        if self.angles not in get_args(Angles):
+            raise ConfigError(f"angles {self.angles!r}: choose one of {', '.join(get_args(Angles))}")
         # Counted, not listed: a list of them all may be longer than memory.
         n_paths = sum(
             1 + scale * self.L + (self.max_order == 2) * self.L**2 * scale * (scale - 1) // 2

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from segkit._common import FloatArray, is_whole
 from segkit._device import card_has_room, torch_device
@@ -29,7 +30,14 @@ from segkit.features.backbone import (
     usual_window,
 )
 from segkit.features.base import Channel, FeatureMaps, TiledBank
-from segkit.features.colours import check_channels, check_mode, count_views, three_channels
+from segkit.features.colours import (
+    ChannelMode,
+    Pyramid,
+    check_channels,
+    check_mode,
+    count_views,
+    three_channels,
+)
 from segkit.features.tiles import Tile
 from segkit.features.weights import load_pretrained, origin_of, read_weights
 from segkit.features.windows import Blend, Cells, Side, read_window
@@ -107,14 +115,15 @@ class TimmBank(TiledBank):
 
     def __init__(
         self,
-        model: str = "vit_small_patch14_dinov2",
+        model: Annotated[str, Field(min_length=1, max_length=200)] = "vit_small_patch14_dinov2",
         *,
         weights: str | Path = "pretrained",
-        window: int | None = None,
-        overlap: float = 0.5,
-        layers: Sequence[int] | None = None,
-        pyramid: Sequence[float] = (1.0,),
-        channel_mode: str = "rgb",
+        window: Annotated[int, Field(gt=0, le=MOST_WINDOW)] | None = None,
+        overlap: Annotated[float, Field(ge=0, lt=1)] = 0.5,
+        layers: Annotated[Sequence[Annotated[int, Field(ge=-1000, lt=1000)]], Field(min_length=1)]
+        | None = None,
+        pyramid: Pyramid = (1.0,),
+        channel_mode: ChannelMode = "rgb",
         random_state: int = 0,
     ) -> None:
         self.model = model

@@ -1,16 +1,21 @@
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pytest
+from pydantic import Field
 
 from segkit.benchmark import load_methods
+from segkit.config.banks import BANK_SCHEMAS, schema_of
 from segkit.config.schema import Config
 from segkit.errors import ConfigError
 from segkit.features import (
+    BANKS,
     ConvNetBank,
     ModuleBank,
     MultiscaleBank,
     OrbitAveraged,
     OrbitBank,
+    PositionBank,
     ScatteringBank,
     StackedBank,
     bank_to_dict,
@@ -193,6 +198,25 @@ def test_banks_are_stacked():
     bank = Config.load(None, [stacked, "seed=3"]).build().bank
     assert [type(part) for part in bank.banks] == [ScatteringBank, ConvNetBank]
     assert bank.banks[1].random_state == 3
+
+
+class Stripes(PositionBank):
+    def __init__(
+        self, *, width: Annotated[int, Field(gt=0, le=9)] = 3, side: Literal["left", "right"] = "left"
+    ):
+        self.width = width
+        self.side = side
+
+
+def test_a_bank_of_the_registry_has_the_options_of_its_constructor(monkeypatch):
+    monkeypatch.setitem(BANKS, "stripes", Stripes)
+    monkeypatch.setitem(BANK_SCHEMAS, "stripes", schema_of("stripes"))
+    bank = Config.load(None, ["bank={banks: [{name: stripes, width: 4}]}"]).build().bank.banks[0]
+    assert (type(bank), bank.width, bank.side) == (Stripes, 4, "left")
+    with pytest.raises(ConfigError, match=r"^bank.width=10: input should be less than or equal to 9$"):
+        Config.load(None, ["bank.name=stripes", "bank.width=10"])
+    with pytest.raises(ConfigError, match=r"the nearest is bank.side; there are name, width, side, orbit$"):
+        Config.load(None, ["bank.name=stripes", "bank.sides=left"])
 
 
 def test_items_of_a_list_are_set_by_number():
