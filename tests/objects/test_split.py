@@ -96,6 +96,7 @@ def test_a_hole_is_filled_blocked_or_kept():
     labels = plain.split(np.where(inner, 2, ids))
     assert (labels[inner] == 2).all()
     assert labels.max() == 2
+    np.testing.assert_array_equal(plain.split(np.where(inner, 1, 2 * ids)), labels)
 
 
 @pytest.mark.parametrize(("radius", "is_filled"), [(6.3, True), (7.8, False)])

@@ -102,6 +102,11 @@ def test_at_least_one_feature_is_selected():
         ConditionalCovarianceSelector(0).fit(ROWS, [0, 1] * 4)
 
 
+def test_a_target_is_needed():
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        ConditionalCovarianceSelector().fit(ROWS, None)
+
+
 def test_ranking_orders_weights_then_columns():
     X, y, _ = synthetic.shuffled_draw("orange_skin", 100, seed=3)
     selector = ConditionalCovarianceSelector(4).fit(X, y)
