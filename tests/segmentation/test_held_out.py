@@ -341,11 +341,11 @@ def test_it_takes_two_candidates_and_two_images_to_compare():
 def test_of_seven_images_five_parts_are_held_out_and_strokes_are_judged_without_whole_images(
     trial, rng, monkeypatch
 ):
-    class Noted(Exception):
+    class HoldOutError(Exception):
         """What `hold_out` was asked for."""
 
     def note(X, sample, groups, fold, *_, spread, **__):
-        raise Noted(np.unique(fold).size, spread is None)
+        raise HoldOutError(np.unique(fold).size, spread is None)
 
     monkeypatch.setattr("segkit.segmentation.held_out.hold_out", note)
     images = (trial.images * 3)[:7]
@@ -353,7 +353,7 @@ def test_of_seven_images_five_parts_are_held_out_and_strokes_are_judged_without_
     drawn, training = (draw_pixels(masks, 2, n_pixels, rng) for n_pixels in (200, 300))
     seven = replace(trial, images=images, drawn=drawn, training=training, ids=masks, least=np.zeros((2, 2)))
     for sparse in ([], [0]):
-        with pytest.raises(Noted) as noted:
+        with pytest.raises(HoldOutError) as noted:
             replace(seven, sparse=sparse).run(MultiscaleBank(sigma_max=2), lambda items, _: items)
         assert noted.value.args == (5, bool(sparse))
 
