@@ -1,12 +1,12 @@
-"""Time to segment images beside the pixel forest; the price of `--fast`.
+"""Time to segment images beside the pixel forest; the price of `--config fast`.
 
     python -m benchmarks speed --data DATA [--weights WEIGHTS] [--sets ...] [--seeds N]
 
 Models of five images of each set segment its other images, which are mirrored to the size. Recipes and the forest take turns
 on every image, so that other work on the machine slows all of them alike.
 
-Rows "fast" have the price of `segkit train --fast`: mean IoU and processor time beside the default recipe, on the same
-images. Rows "objects" have the time to split and measure drawn cells; their code stands in commit 6500e25.
+Rows "fast" have the price of `segkit train --config fast`: mean IoU and processor time beside the default recipe, on the
+same images. Rows "objects" have the time to split and measure drawn cells; their code stands in commit 6500e25.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def speed(rows: list[Row]) -> str:
 
 
 def fast(rows: list[Row]) -> str:
-    """Price of `segkit train --fast`."""
+    """Price of `segkit train --config fast`."""
     records = flat(rows, "fast")
     table = []
     for name in dict.fromkeys(record["set"] for record in records):
@@ -186,7 +186,7 @@ def fast(rows: list[Row]) -> str:
                 f"{np.median(ratios):.2f}",
             )
         )
-    header = ("set", "default", "`--fast`", "difference, by seed", "processor time, times the default")
+    header = ("set", "default", "`--config fast`", "difference, by seed", "processor time, times the default")
     return markdown_table(header, table)
 
 

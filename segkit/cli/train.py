@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +9,6 @@ import typer
 
 from segkit._files import remove_unfinished_of
 from segkit.cli.options import (
-    ConfigOption,
     DeviceOption,
     ImagesArgument,
     LevelOption,
@@ -36,12 +34,13 @@ from segkit.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segkit.config.recorded import RecordedTraining
     from segkit.config.schema import Config
     from segkit.images import Dataset
 
 # The bank of a training without options.
 DEFAULT_BANK: dict[str, Any] = {"name": "stacked"}
+# The configuration whose banks depend on the images, and on the weights at hand.
+_AUTO = Path("auto")
 _NEEDED = (
     "Objects that are a matter of meaning (polyps, organs) need filters of networks: --config two-networks downloads "
     "their weights once"
@@ -57,28 +56,17 @@ def train(
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write, NAME.segkit.")],
-    from_: Annotated[
+    config: Annotated[
         Path | None,
         typer.Option(
-            "--from", help="Repeat the training of this model, with its options, on the same images."
+            metavar="NAME|FILE|MODEL",
+            help="Options: a name in configs/ (fast predicts in less time), a YAML file, or a model whose training is "
+            "repeated on the same images. auto compares filter banks with weights at hand.",
         ),
     ] = None,
     other_images: Annotated[
-        bool, typer.Option("--other-images", help="With --from: allow other images.")
+        bool, typer.Option("--other-images", help="With a model as --config: allow other images.")
     ] = False,
-    config: ConfigOption = None,
-    fast: Annotated[
-        bool,
-        typer.Option(
-            "--fast", help="A model that predicts in less time, somewhat less accurate: as --config fast."
-        ),
-    ] = False,
-    bank: Annotated[
-        str | None,
-        typer.Option(
-            help="Filter bank: a name, as --set bank.name=NAME; or auto, which compares those with weights at hand."
-        ),
-    ] = None,
     set_: SetOption = None,
     seed: Annotated[
         int | None, typer.Option(help="Seed of random numbers: the same seed gives the same model.")
@@ -104,12 +92,16 @@ def train(
     refuse_extension(output, ".segkit")
     refuse_existing([output], overwrite=overwrite)
     refuse_unwritable(output)
-    if other_images and from_ is None:
-        raise ConfigError("--other-images: it is for --from, whose model has images of its own; leave it out")
-    _refuse_two_configurations(config, from_, fast=fast, bank=bank)
+    recorded = read_training(config) if config is not None and config.suffix == ".segkit" else None
+    if other_images and recorded is None:
+        raise ConfigError(
+            "--other-images: it is for --config MODEL.segkit, whose model has images of its own; leave it out"
+        )
     overrides = [*(set_ or []), *([] if seed is None else [f"seed={seed}"])]
-    recorded = None if from_ is None else read_training(from_)
-    settings = _configure(config, overrides, recorded, fast=fast, bank=bank)
+    auto = config == _AUTO and not config.exists()
+    if auto and any(override.partition("=")[0].split(".")[0] == "bank" for override in overrides):
+        raise ConfigError("--config auto beside --set bank: leave one out")
+    settings = recorded.configure(overrides) if recorded else Config.load(None if auto else config, overrides)
     only_annotated = only_annotated or (recorded is not None and recorded.only_annotated)
     remove_unfinished_of(output)
     dataset = _read(images, masks, settings, level, only_annotated=only_annotated)
@@ -117,7 +109,7 @@ def train(
     for message in dataset.describe():
         tell(message)
     n_channels = dataset.images[0].shape[2]
-    if bank == "auto":
+    if auto:
         banks = _banks_at_hand(n_channels)
         settings = Config.from_options(settings.to_settings()["config"] | {"bank": banks})
         tell(_describe_banks(banks, n_channels, len(dataset.images)))
@@ -149,44 +141,6 @@ def train(
     tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
     if advice := _advise(settings, n_channels, explain=explain):
         (say if explain else tell)(advice)
-
-
-def _refuse_two_configurations(
-    config: Path | None, from_: Path | None, *, fast: bool, bank: str | None
-) -> None:
-    """Refuse options that each stand for a whole configuration, or a bank, beside each other."""
-    if config is not None and from_ is not None:
-        raise ConfigError(f"--config beside --from: {from_} has a configuration already; change it by --set")
-    other = "--config" if from_ is None else "--from"
-    if fast and (config is not None or from_ is not None):
-        raise ConfigError(
-            f"--fast beside {other}: --fast is a configuration of its own, configs/fast.yaml; leave one out"
-        )
-    if bank is not None and (fast or config is not None or from_ is not None):
-        raise ConfigError(
-            f"--bank beside {'--fast' if fast else other}: it has a bank already; leave one out"
-        )
-
-
-def _configure(
-    config: Path | None,
-    overrides: list[str],
-    recorded: RecordedTraining | None,
-    *,
-    fast: bool,
-    bank: str | None,
-) -> Config:
-    """Read the options of a training, from one of their sources."""
-    from segkit.config.read import shipped
-    from segkit.config.schema import Config
-
-    if recorded is not None:
-        return recorded.configure(overrides)
-    if bank is not None and any(override.partition("=")[0].split(".")[0] == "bank" for override in overrides):
-        raise ConfigError("--bank beside --set bank: leave one out")
-    if bank is not None and bank != "auto":  # those to compare depend on the images
-        overrides = [f"bank={json.dumps({'name': bank})}", *overrides]
-    return Config.load(shipped("fast") if fast else config, overrides)
 
 
 def _read(images: Path, masks: Path, settings: Config, level: int | None, *, only_annotated: bool) -> Dataset:
@@ -234,7 +188,7 @@ def _advise(settings: Config, n_channels: int, *, explain: bool) -> str:
     if "bank" in settings.model_fields_set or n_channels not in (1, 3):
         return ""
     if len(_banks_at_hand(n_channels)) > 1:
-        return "Weights of networks are here. --bank auto compares their filters with the default bank"
+        return "Weights of networks are here. --config auto compares their filters with the default bank"
     return _NEEDED if explain else ""
 
 

@@ -66,8 +66,8 @@ def read_training(path: Path) -> RecordedTraining:
     settings = header["settings"]
     if settings is None:
         raise ModelFileError(
-            f"{path}: it records no settings of its training, as models by Python do not: give "
-            f"--config and --set in place of --from"
+            f"{path}: it records no settings of its training, as models by Python do not: give --config a name or a "
+            f"YAML file"
         )
     return RecordedTraining(
         path,

@@ -151,7 +151,7 @@ class Segmenter(BaseSegmenter):
     reading_ : Reading
         How the files of the training images were read, which `note_files` notes; `predict_folder` reads alike.
     settings_ : dict or None
-        Settings of ``segkit train``, which ``segkit train --from`` repeats; None after `fit`.
+        Settings of ``segkit train``, which ``segkit train --config MODEL`` repeats; None after `fit`.
     best_index_ : int
         Index of ``bank_`` among the given banks; a loaded model has no others, and no index.
     summary_ : TrainingSummary
@@ -457,8 +457,8 @@ class Segmenter(BaseSegmenter):
             Store the network weights too. Without them loading looks for them where training found them. Weights learnt
             from the training images are always stored.
         settings : dict, optional
-            Settings for ``segkit train --from``: its whole configuration, ``config``, and whether only annotated images
-            were used, ``only_annotated``. A loaded model keeps its own.
+            Settings for ``segkit train --config MODEL``: its whole configuration, ``config``, and whether only annotated
+            images were used, ``only_annotated``. A loaded model keeps its own.
         """
         check_is_fitted(self, "classifier_")
         if settings is not None:

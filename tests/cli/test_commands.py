@@ -90,7 +90,7 @@ def test_train_says_three_lines_and_where_the_model_is(folder, segkit):
 
 
 def repeat(folder, segkit, model, output, *options):
-    arguments = ("train", folder / "images", folder / "masks", "--from", model, "-o", output, *options)
+    arguments = ("train", folder / "images", folder / "masks", "--config", model, "-o", output, *options)
     return segkit(*arguments)
 
 
@@ -133,25 +133,18 @@ def test_other_images_take_a_word(folder, model, segkit):
 def test_a_fast_model_records_its_recipe(folder, segkit):
     smaller = ["--set", "training.pixels=500", "--set", "selection.pixels=100"]
     train = ("train", folder / "images", folder / "masks", "-o", folder / "fast.segkit")
-    assert segkit(*train, "--fast", *smaller)[0] == 0
+    assert segkit(*train, "--config", "fast", *smaller)[0] == 0
     settings = read_training(folder / "fast.segkit").configure([])
     assert settings.kernel == Config.load(Path("fast")).kernel
     assert settings.bank == Config.load(Path("fast")).bank
     assert settings.bank != Config().bank
 
 
-def test_fast_is_a_configuration_of_its_own(folder, segkit):
-    train = ("train", folder / "images", folder / "masks", "-o", folder / "x.segkit")
-    for other in ("--config", "--from"):
-        message = refused(segkit, folder, *train, "--fast", other, "default")
-        assert f"--fast beside {other}: --fast is a configuration of its own" in message
-
-
 def test_trainings_that_cannot_be_repeated(folder, model, segkit):
     train = ("train", folder / "images", folder / "masks", "-o", folder / "x.segkit")
-    assert "--other-images: it is for --from" in refused(segkit, folder, *train, "--other-images")
-    two = (*train, "--from", model, "--config", "default")
-    assert f"--config beside --from: {model} has a configuration already" in refused(segkit, folder, *two)
+    assert "--other-images: it is for --config MODEL.segkit" in refused(
+        segkit, folder, *train, "--other-images"
+    )
     header, arrays = read_model(model)
     del header["format_version"]
     write_model(folder / "by-python.segkit", header | {"settings": None}, arrays)
@@ -160,7 +153,7 @@ def test_trainings_that_cannot_be_repeated(folder, model, segkit):
     header["settings"]["config"]["another"] = 1
     header["versions"]["numpy"] = "1.0"
     write_model(folder / "later.segkit", header, arrays)
-    assert "unknown key another" in refused(segkit, folder, *train, "--from", folder / "later.segkit")
+    assert "unknown key another" in refused(segkit, folder, *train, "--config", folder / "later.segkit")
     del header["settings"]["config"]["another"]
     write_model(folder / "later.segkit", header, arrays)
     code, out, _ = repeat(folder, segkit, folder / "later.segkit", folder / "x.segkit")

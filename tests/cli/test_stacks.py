@@ -49,7 +49,7 @@ def test_a_volume_of_a_few_planes(stacks, segkit):
     assert "Context      2 planes on either side" in told
     # the options are recorded: a second training repeats the first
     again = segkit(
-        "train", stacks / "images", stacks / "masks", "--from", model, "-o", stacks / "again.segkit"
+        "train", stacks / "images", stacks / "masks", "--config", model, "-o", stacks / "again.segkit"
     )
     assert again[0] == 0, again[2]
     assert load(stacks / "again.segkit").reading_ == load(model).reading_

@@ -47,7 +47,7 @@ def train(segkit, folder, *options, images="images"):
 
 def test_auto_compares_networks_at_hand_with_the_default_bank(folder, weights, segkit):
     weights()
-    code, out, err = train(segkit, folder, "--bank", "auto", *SMALL, "--explain")
+    code, out, err = train(segkit, folder, "--config", "auto", *SMALL, "--explain")
     assert code == 0, err
     assert "Filter bank: networks (squeezenet1_0) or the default, whichever does better" in out
     banks = read_training(folder / "m.segkit").configure([]).bank
@@ -58,7 +58,7 @@ def test_auto_compares_networks_at_hand_with_the_default_bank(folder, weights, s
 
 def test_auto_takes_networks_with_one_image(folder, weights, segkit):
     weights()
-    code, out, err = train(segkit, folder, "--bank", "auto", *SMALL, images="images/0.png")
+    code, out, err = train(segkit, folder, "--config", "auto", *SMALL, images="images/0.png")
     assert code == 0, err
     assert "networks (squeezenet1_0). One image cannot tell which bank is better" in out
 
@@ -66,41 +66,31 @@ def test_auto_takes_networks_with_one_image(folder, weights, segkit):
 @pytest.mark.parametrize("n_images", [1, 2])
 def test_auto_without_weights_tells_where_they_come_from(folder, weights, segkit, n_images):
     images = "images/0.png" if n_images == 1 else "images"
-    code, out, err = train(segkit, folder, "--bank", "auto", *SMALL, images=images)
+    code, out, err = train(segkit, folder, "--config", "auto", *SMALL, images=images)
     assert code == 0, err
     assert "Filter bank: the default. Objects that are a matter of meaning" in out
     assert "--config two-networks downloads their weights once" in out
 
 
 def test_weights_at_hand_are_told_where_no_bank_is_named(folder, weights, segkit):
-    assert "--bank" not in train(segkit, folder, *SMALL)[1]
+    assert "--config auto" not in train(segkit, folder, *SMALL)[1]
     weights()
-    assert "Weights of networks are here. --bank auto" in train(segkit, folder, *SMALL, "--overwrite")[1]
+    assert "Weights of networks are here. --config auto" in train(segkit, folder, *SMALL, "--overwrite")[1]
 
 
-def test_a_bank_has_its_name(folder, segkit):
-    code, _, err = train(segkit, folder, "--bank", "multiscale", *SMALL)
+@pytest.mark.parametrize("option", ["bank.name=vgg16", "bank=[]"])
+def test_one_bank_is_named(folder, segkit, option):
+    code, _, err = train(segkit, folder, "--config", "auto", "--set", option)
+    assert (code, err.strip()) == (2, "segkit: --config auto beside --set bank: leave one out")
+    assert not (folder / "m.segkit").exists()
+
+
+def test_a_file_of_that_name_is_taken(folder, segkit, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "auto").write_text("bank: {name: multiscale}")
+    code, _, err = train(segkit, folder, "--config", "auto", *SMALL)
     assert code == 0, err
     assert read_training(folder / "m.segkit").configure([]).bank.name == "multiscale"
-    code, _, err = train(segkit, folder, "--bank", "multiscal", "--overwrite")
-    assert code == 2
-    assert "the nearest is multiscale" in err
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--config", "fast"], "--bank beside --config: it has a bank already; leave one out"),
-        (["--fast"], "--bank beside --fast: it has a bank already; leave one out"),
-        (["--from", "x.segkit"], "--bank beside --from: it has a bank already; leave one out"),
-        (["--set", "bank.name=vgg16"], "--bank beside --set bank: leave one out"),
-        (["--set", "bank=[]"], "--bank beside --set bank: leave one out"),
-    ],
-)
-def test_one_bank_is_named(folder, segkit, options, message):
-    code, _, err = train(segkit, folder, "--bank", "auto", *options)
-    assert (code, err.strip()) == (2, f"segkit: {message}")
-    assert not (folder / "m.segkit").exists()
 
 
 def test_auto_takes_the_default_bank_for_images_that_networks_do_not_see(folder, weights, segkit):
@@ -109,10 +99,10 @@ def test_auto_takes_the_default_bank_for_images_that_networks_do_not_see(folder,
         five = np.repeat(read_image(path)[0].transpose(2, 0, 1)[:1], 5, axis=0)
         tifffile.imwrite(path.with_suffix(".tif"), five, metadata={"axes": "CYX"}, ome=True)
         path.unlink()
-    code, out, err = train(segkit, folder, "--bank", "auto", *SMALL)
+    code, out, err = train(segkit, folder, "--config", "auto", *SMALL)
     assert code == 0, err
     assert "Filter bank: the default. Networks see grey and RGB images; these have 5 channels" in out
-    assert "--bank" not in train(segkit, folder, *SMALL, "--overwrite")[1]
+    assert "--config auto" not in train(segkit, folder, *SMALL, "--overwrite")[1]
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def check_options(line):
     with group.make_context(program, list(arguments), resilient_parsing=True) as context:
         name, command, rest = group.resolve_command(context, arguments)
     given = command.make_context(name, list(rest)).params
-    if name == "train" and "images-annotations" not in str(given["config"]):
+    if name == "train" and not re.search(r"images-annotations|\.segkit$|^auto$", str(given["config"])):
         Config.load(given["config"], given["set_"] or [])
 
 
