@@ -71,7 +71,7 @@ def read_model_file(data: bytes) -> str:
     from segkit.segmentation.segmenter import segmenter_of
 
     try:
-        header, arrays = parse_model(BytesIO(data), len(data), "fuzz.segkit")
+        header, arrays = parse_model(BytesIO(data), "fuzz.segkit")
     except SegkitError:
         return "refused by the reader"
     try:

@@ -37,8 +37,8 @@ from segkit.segmentation.tensor_file import (
     DamagedFile,
     pack,
     read_arrays,
-    read_index,
     read_json,
+    read_texts,
 )
 
 # Increase it when an entry is renamed, dropped, or means something else, and add to `UPGRADES` the function that changes a
@@ -71,7 +71,7 @@ def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]
         raise ModelFileError("no such model file; train one with segkit train", source=path)
     try:
         with path.open("rb") as file:
-            return parse_model(file, path.stat().st_size, str(path))
+            return parse_model(file, str(path))
     except OSError as error:
         raise ModelFileError(
             f"cannot be read ({error.strerror}); check its permissions", source=path
@@ -82,10 +82,10 @@ def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]
         ) from error
 
 
-def parse_model(file: BinaryIO, size: int, path: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read header and arrays of a model of `size` bytes from an open file; see `read_model`."""
+def parse_model(file: BinaryIO, path: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read header and arrays of a model from an open file; see `read_model`."""
     try:
-        texts, entries = read_index(file, size)
+        texts = read_texts(file)
         if _KEY not in texts:
             raise ModelFileError("not a segkit model; give a file written by segkit train", source=path)
         header = read_json(texts[_KEY])
@@ -94,7 +94,7 @@ def parse_model(file: BinaryIO, size: int, path: str) -> tuple[dict[str, Any], d
         _check_version(header, path)
         if _DIGEST in texts and texts[_DIGEST] != _digest(texts[_KEY]):
             raise DamagedFile("header differs from its sha256")
-        arrays = read_arrays(file, entries)
+        arrays = read_arrays(file)
         _check_digests(header.pop(_TENSORS, None), arrays, has_header=_DIGEST in texts)
     except DamagedFile as error:
         raise ModelFileError(

@@ -3,21 +3,20 @@
 Eight bytes give the length of the header, little-endian. The header is JSON: dtype, shape and place of each array, and
 texts by name under ``__metadata__``. The numbers follow, without gaps.
 
-The library of that name is not used. It maps files into memory: if another program cuts the file short meanwhile, the
-process ends. It also writes texts in random order, so that equal contents would not give equal bytes.
+The library of that name reads the arrays, from bytes: if it mapped the file, another program that cuts the file short
+would end the process. It does not write: its texts are in random order, so equal contents would give unequal bytes.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import pairwise
 from math import isfinite, prod
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, deserialize
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -33,17 +32,6 @@ _ALIGNMENT = 8
 
 class DamagedFile(ValueError):  # noqa: N818
     """A file of another layout, or outside the bounds; the message names the fault."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Name, dtype, shape and place of one array, in bytes behind the header."""
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    start: int
-    stop: int
 
 
 def pack(arrays: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> bytes:
@@ -72,47 +60,28 @@ def pack(arrays: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> bytes:
     return b"".join([len(text).to_bytes(8, "little"), text, *(arrays[name].tobytes() for name in order)])
 
 
-def read_index(file: BinaryIO, size: int) -> tuple[dict[str, str], list[Entry]]:
-    """Read texts and the places of the arrays, and check that these fill a file of `size` bytes."""
+def read_texts(file: BinaryIO) -> dict[str, str]:
+    """Read the texts of the header, from the beginning of a file."""
     length = int.from_bytes(file.read(8), "little")
-    if not 2 <= length <= min(MOST_HEADER, size - 8):
-        raise DamagedFile(
-            f"header of {length:,} bytes in a file of {size:,}, at most {MOST_HEADER:,} are read"
-        )
+    if not 2 <= length <= MOST_HEADER:
+        raise DamagedFile(f"header of {length:,} bytes, at most {MOST_HEADER:,} are read")
     header = read_json(file.read(length))
     if not isinstance(header, dict):
         raise DamagedFile("header is no mapping")
-    texts = header.pop(_TEXTS, {})
+    texts = header.get(_TEXTS, {})
     if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
         raise DamagedFile("metadata are not all text")
-    entries = [_entry(name, described) for name, described in header.items()]
-    entries.sort(key=lambda entry: (entry.start, entry.stop))
-    places = [(0, 0), *((entry.start, entry.stop) for entry in entries)]
-    if any(stop != start for (_, stop), (start, _) in pairwise(places)) or places[-1][1] != size - 8 - length:
-        raise DamagedFile("arrays do not fill the file")
-    return texts, entries
+    return texts
 
 
-def read_arrays(file: BinaryIO, entries: list[Entry]) -> Arrays:
-    """Read the numbers behind the header once; the arrays are parts of one block of memory."""
-    n_bytes = entries[-1].stop if entries else 0
-    block = np.empty(n_bytes, dtype=np.uint8)
-    view, done = block.data, 0
-    while done < n_bytes:
-        read = file.readinto(view[done:])  # type: ignore[attr-defined]
-        if not read:
-            raise DamagedFile("file ends before its arrays")
-        done += read
-    arrays = {entry.name: _of_block(block, entry) for entry in entries}
-    for name, array in arrays.items():
-        # The extremes of an array are NaN if any number is; no copy of its size is made.
-        if (
-            array.dtype.kind == "f"
-            and array.size
-            and not (np.isfinite(array.min()) and np.isfinite(array.max()))
-        ):
-            raise DamagedFile(f"array {name} holds NaN or infinity")
-    return arrays
+def read_arrays(file: BinaryIO) -> Arrays:
+    """Read the arrays of a file whose header `read_texts` accepts."""
+    file.seek(0)
+    try:
+        entries = deserialize(file.read())  # type: ignore[no-untyped-call]
+    except SafetensorError as error:
+        raise DamagedFile(str(error)) from error
+    return {name: _read_array(name, **entry) for name, entry in entries}
 
 
 def read_json(text: str | bytes) -> Any:
@@ -132,34 +101,20 @@ def read_json(text: str | bytes) -> Any:
     return value
 
 
-def _entry(name: str, described: Any) -> Entry:
-    """Check the entry of one array in the header."""
-    if not isinstance(described, dict) or described.keys() != {"dtype", "shape", "data_offsets"}:
-        raise DamagedFile(f"array {name}: dtype, shape and data_offsets are needed")
-    kind, shape, offsets = described["dtype"], described["shape"], described["data_offsets"]
-    if not isinstance(kind, str) or kind not in DTYPES:
-        raise DamagedFile(f"array {name} is of dtype {kind}, known are {', '.join(DTYPES)}")
-    if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
-        raise DamagedFile(f"array {name}: shape and place are no whole numbers from 0")
-    dtype = np.dtype(DTYPES[kind])
+def _read_array(name: str, dtype: str, shape: list[int], data: bytearray) -> NDArray[Any]:
+    """Return an array whose size fits its bytes, as the library has checked."""
+    if dtype not in DTYPES:
+        raise DamagedFile(f"array {name} is of dtype {dtype}, known are {', '.join(DTYPES)}")
     if prod(max(length, 1) for length in shape) > MOST_CELLS:
         raise DamagedFile(f"array {name} is too large")
-    if prod(shape) * dtype.itemsize != offsets[1] - offsets[0]:
-        raise DamagedFile(f"array {name}: its shape does not fit its place")
-    return Entry(name, dtype, tuple(shape), *offsets)
-
-
-def _are_sizes(values: Any) -> bool:
-    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
-
-
-def _of_block(block: NDArray[np.uint8], entry: Entry) -> NDArray[Any]:
-    """Return one array of a block of bytes; one that is not aligned is copied."""
     try:
-        array = block[entry.start : entry.stop].view(entry.dtype).reshape(entry.shape)
+        array = np.frombuffer(data, dtype=DTYPES[dtype]).reshape(shape)
     except ValueError as error:  # more dimensions than NumPy knows
-        raise DamagedFile(f"array {entry.name} has {len(entry.shape)} dimensions") from error
-    return np.require(array, requirements="A")
+        raise DamagedFile(f"array {name} has {len(shape)} dimensions") from error
+    # The extremes of an array are NaN if any number is; no copy of its size is made.
+    if array.dtype.kind == "f" and array.size and not np.isfinite([array.min(), array.max()]).all():
+        raise DamagedFile(f"array {name} holds NaN or infinity")
+    return array
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def sealed(header, arrays, tmp_path):
 
 def is_refused(data):
     try:
-        parse_model(BytesIO(data), len(data), "m.segkit")
+        parse_model(BytesIO(data), "m.segkit")
     except ModelFileError as error:
         return "\n" not in str(error)
     return False
@@ -137,7 +137,7 @@ def test_arrays_are_those_that_the_header_declares(change, message):
     text = json.dumps(header)
     data = pack({"a": np.zeros(2)}, {"segkit": text, "sha256": hashlib.sha256(text.encode()).hexdigest()})
     with pytest.raises(ModelFileError, match=message):
-        parse_model(BytesIO(data), len(data), "m.segkit")
+        parse_model(BytesIO(data), "m.segkit")
 
 
 @pytest.mark.parametrize("format_version", [1.0, True, "1", [1], None, 0, 2, 10**400])
@@ -145,14 +145,14 @@ def test_versions_are_whole_numbers(tmp_path, format_version):
     text = json.dumps({"format_version": format_version, "versions": []})
     data = pack({}, {"segkit": text})
     with pytest.raises(ModelFileError, match=r"this segkit reads 1;.*\(unknown\)"):
-        parse_model(BytesIO(data), len(data), "m.segkit")
+        parse_model(BytesIO(data), "m.segkit")
 
 
 def test_the_present_format_needs_its_digests(tmp_path):
     for header in ({}, {"tensors": []}, {"tensors": {}}):
         data = pack({}, {"segkit": json.dumps({"format_version": FORMAT_VERSION} | header)})
         with pytest.raises(ModelFileError, match="digests are missing"):
-            parse_model(BytesIO(data), len(data), "m.segkit")
+            parse_model(BytesIO(data), "m.segkit")
 
 
 def test_nothing_larger_than_the_file_is_made(tmp_path):
@@ -160,7 +160,7 @@ def test_nothing_larger_than_the_file_is_made(tmp_path):
     entry = {"dtype": "F64", "shape": [2**37], "data_offsets": [0, 2**40]}
     text = json.dumps({"__metadata__": {"segkit": json.dumps({"format_version": 1})}, "a": entry}).encode()
     (tmp_path / "m.segkit").write_bytes(len(text).to_bytes(8, "little") + text)
-    with pytest.raises(ModelFileError, match="do not fill the file"):
+    with pytest.raises(ModelFileError, match="damaged"):
         read_model(tmp_path / "m.segkit")
 
 
