@@ -260,7 +260,7 @@ def wait_at_page(folder: Path, side: int, n_strokes: int, options: list[str]) ->
                 page.run("window.segkit.clear()")  # the first two strokes find no model, and set up libraries
             draw_one(page, masks[0], number, rng)
             page.settle()
-            time.sleep(1.5)  # until after the model was judged
+            time.sleep(1.5)  # until after the model was evaluated
         strokes = page.run("return window.segkit.strokes")
         coarse, fine = ([entry[name] for entry in strokes if entry[name]] for name in ("first", "last"))
         frames = page.run("return window.segkit.frames")

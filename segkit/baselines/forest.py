@@ -134,13 +134,13 @@ class PixelForest(BaseSegmenter):
         rng = np.random.default_rng(self.random_state)
         bank = clone(self.bank) if self.bank is not None else MultiscaleBank()
         self.bank_ = (NearestBank(bank) if self.interpolation == "nearest" else bank).fit(images)
-        judges = self.threshold != "zero" and self.classes_.size == 2
-        n_pixels = [self.training_pixels, *([self.threshold_pixels] if judges else [])]
+        needs_threshold = self.threshold != "zero" and self.classes_.size == 2
+        n_pixels = [self.training_pixels, *([self.threshold_pixels] if needs_threshold else [])]
         drawn = [draw_pixels(ids, self.classes_.size, n, rng) for n in n_pixels]
         X = self._normalised_bank.sample_draws(images, drawn, None, progress, "Filter bank")
         self.forest_ = self._grow(X[0], drawn[0])
         self.threshold_, self.otsu_weight_ = 0.0, 0.0
-        if judges:
+        if needs_threshold:
             self._choose_threshold(X[1], drawn[1], ids)
 
     def _check_options(self) -> None:
@@ -195,12 +195,12 @@ class PixelForest(BaseSegmenter):
             if np.unique(drawn.label[others]).size == 2:
                 trees = self._grow(X[others], drawn.subset(others))
                 decision[mine] = _margin(trees.predict_proba(X[mine]))[:, 0]
-        judged = ~np.isnan(decision)
+        is_decided = ~np.isnan(decision)
         found = HeldOut(
             [1.0],
-            decision[None, judged, None],
-            drawn.subset(judged),
-            fold[judged],
+            decision[None, is_decided, None],
+            drawn.subset(is_decided),
+            fold[is_decided],
             len(ids),
             sparse_images(ids),
         )

@@ -18,8 +18,8 @@ from segkit import __version__
 from segkit._common import count
 from segkit._files import alone_in
 from segkit.cli.annotate import annotate
-from segkit.cli.entry import INTERRUPTED, Stopped, terminated_as_by_ctrl_c
 from segkit.cli.evaluate import evaluate
+from segkit.cli.interrupt import INTERRUPTED, Stopped, terminated_as_by_ctrl_c
 from segkit.cli.options import (
     LabelsOption,
     MemoryLimitOption,

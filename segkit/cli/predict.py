@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from segkit._common import count
-from segkit.cli.entry import Stopped
+from segkit.cli.interrupt import Stopped
 from segkit.cli.options import (
     DeviceOption,
     ImagesArgument,
@@ -106,13 +106,13 @@ def predict(
     n_workers: WorkersOption = None,
 ) -> None:
     """Segment every image of a folder. Masks have the values of the training masks. Exit status 1 if an image failed."""
-    from segkit.segmentation.estimate import is_large
     from segkit.segmentation.folders import segment_folder
+    from segkit.segmentation.memory import is_large
     from segkit.segmentation.outcome import Interrupted
     from segkit.segmentation.segmenter import load
 
     segmenter, axes = load(model), _read_axes(set_)
-    by_region = level is not None or is_large(images, segmenter)
+    by_region = level is not None or is_large(images, segmenter.bank_, segmenter.classes_.size)
     if dry_run and by_region:
         raise ConfigError(
             f"--dry-run: {images} is read by region, tile by tile under --memory-limit, and is not estimated: leave it out"
@@ -132,7 +132,7 @@ def predict(
             estimate = estimate_folder(segmenter, images, output, kinds, follow, axes)
         for fault in estimate.faults:
             _warn(f"would fail: {fault}")
-        say(estimate.tell())
+        say(estimate.summarise())
         return
     if by_region:
         refused = {
@@ -177,16 +177,16 @@ def predict(
     if objects:
         tell(describe_object_model(segmenter.objects_))
         tell(f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
-    if expected := outcome.tell_expected():
+    if expected := outcome.summarise_expected():
         tell(expected)
-    for doubt in outcome.tell_warnings():
+    for doubt in outcome.summarise_warnings():
         _warn(f"note: {doubt}")
     _name_some(outcome.skipped, tell)
     if outcome.failed:
         _name_some(outcome.failed, _warn)
-        _warn(outcome.tell())
+        _warn(outcome.summarise())
         raise typer.Exit(1)
-    tell(outcome.tell())
+    tell(outcome.summarise())
 
 
 def _read_axes(overrides: list[str] | None) -> str | None:

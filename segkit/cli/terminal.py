@@ -91,20 +91,20 @@ def describe_training(
     explain: bool = False,
 ) -> str:
     """Describe the training in three lines: what was learnt from, scores to expect, what to annotate next."""
-    from segkit.segmentation.summary import explain_training, tell_training
+    from segkit.segmentation.summary import explain_training, summarise_training
 
     choices = explain_training(summary, label_map) if explain else []
-    return "\n".join([*tell_training(summary, label_map, names), *choices])
+    return "\n".join([*summarise_training(summary, label_map, names), *choices])
 
 
 def describe_object_model(objects: ObjectModel, *, explain: bool = False) -> str:
     """Describe what a model knows of objects, and explain how they are told apart."""
-    return "\n".join([objects.tell(), *([objects.describe()] if explain else [])])
+    return "\n".join([objects.summarise(), *([objects.describe()] if explain else [])])
 
 
 def describe_alarms(alarms: Alarms, *, explain: bool = False) -> str:
     """Describe how far the expected IoU of an image may be off, and when images are unlike."""
-    return "\n".join([*alarms.tell(), *(alarms.explain() if explain else [])])
+    return "\n".join([*alarms.summarise(), *(alarms.explain() if explain else [])])
 
 
 def describe_scores(result: dict[str, Any]) -> str:

@@ -31,7 +31,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +42,7 @@ from segkit._common import FloatArray
 from segkit.images import UNLABELLED
 from segkit.kernels import KernelMixture
 from segkit.live.features import Box, ImageFeatures
-
-if TYPE_CHECKING:
-    from segkit.live.learner import LiveModel
+from segkit.live.learner import LiveModel
 
 Floats = NDArray[np.floating[Any]]
 

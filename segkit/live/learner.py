@@ -16,7 +16,6 @@ from segkit.classifier.platt import PlattScaling
 from segkit.images import UNLABELLED
 from segkit.images.sampling import HALF, PixelSample, assign_folds, fair_shares, pixel_groups
 from segkit.kernels import LinearGaussianMixture
-from segkit.live.advice import LabelledPixels
 from segkit.segmentation.held_out import N_FOLDS, hold_out, usual_penalty
 from segkit.segmentation.segmenter import LAMBDAS, Segmenter
 from segkit.segmentation.summary import HeldOutScores
@@ -141,7 +140,7 @@ class Learner:
     _known: dict[str, _Features] = field(default_factory=dict, init=False)
     _classifier: PixelClassifier | None = field(default=None, init=False)
     _selected_for: tuple[bytes, int, int] = field(default=(b"", 0, 0), init=False)
-    _judged: tuple[bytes, float, float, PlattScaling] | None = field(default=None, init=False)
+    _evaluated: tuple[bytes, float, float, PlattScaling] | None = field(default=None, init=False)
     _drawn: tuple[PixelSample, FloatArray, list[tuple[int, int]], NDArray[np.uint8], list[int]] | None = (
         field(default=None, init=False)
     )
@@ -169,11 +168,11 @@ class Learner:
                 X, sample, groups, values.tobytes(), sum(totals.values()), len(images)
             )
         threshold, otsu_weight, platt = 0.0, 0.0, PlattScaling.identity(values.size)
-        if self._judged is not None and self._judged[0] == values.tobytes():
-            _, threshold, otsu_weight, platt = self._judged
+        if self._evaluated is not None and self._evaluated[0] == values.tobytes():
+            _, threshold, otsu_weight, platt = self._evaluated
         return LiveModel(values, classifier, threshold, otsu_weight, platt)
 
-    def judge(self, model: LiveModel) -> tuple[LiveModel, HeldOutScores] | None:
+    def evaluate(self, model: LiveModel) -> tuple[LiveModel, HeldOutScores] | None:
         """Hold out images (blocks, of a single one) in turn, for threshold, probabilities and expected IoU."""
         if self._drawn is None:
             return None
@@ -196,19 +195,19 @@ class Learner:
         if not held_out.has_all_classes:
             return None
         choice = held_out.choose(self.segmenter.threshold)
-        self._judged = (values.tobytes(), choice.threshold, choice.otsu_weight, choice.platt)
-        judged = replace(
+        self._evaluated = (values.tobytes(), choice.threshold, choice.otsu_weight, choice.platt)
+        evaluated = replace(
             model, threshold=choice.threshold, otsu_weight=choice.otsu_weight, platt=choice.platt
         )
-        return judged, choice.scores
+        return evaluated, choice.scores
 
-    def known(self, model: LiveModel) -> LabelledPixels:
-        """Describe the labelled pixels of the last fit as the kernels of its model see them."""
+    def standardised_sample(self, model: LiveModel) -> tuple[FloatArray, int]:
+        """Return the standardised channels of labelled pixels of the last fit, and the number of their images."""
         assert self._drawn is not None
         sample, X, *_ = self._drawn
         every = slice(None, None, -(-len(X) // PIXELS_TO_COMPARE))
         Z = model.classifier.standardise(X[every].take(model.classifier.channels_, axis=1))
-        return LabelledPixels(model.classifier.kernels_, Z, n_images=int(np.unique(sample.image).size))
+        return Z, int(np.unique(sample.image).size)
 
     def _refitted(
         self,

@@ -27,7 +27,7 @@ from segkit.features import FilterBank
 from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED
 from segkit.images.alike import fits, kind_of, with_channels
-from segkit.live.advice import glimpse, suggest_images, suggest_regions
+from segkit.live.advice import LabelledPixels, glimpse, suggest_images, suggest_regions
 from segkit.live.arrays import ArrayProject
 from segkit.live.cache import FeatureCache
 from segkit.live.canvas import Block, Canvas, OpenedCanvas, OpenedModel
@@ -57,8 +57,8 @@ _logger = logging.getLogger(__name__)
 Listener = Callable[[Event], None]
 Source = Literal["strokes", "model"]
 
-# Seconds without a change before the model is judged, and before features of further images are computed.
-QUIET_TO_JUDGE = 0.8
+# Seconds without a change before the model is evaluated, and before features of further images are computed.
+QUIET_TO_EVALUATE = 0.8
 QUIET_TO_LOOK_AHEAD = 1.5
 # Seconds until labels that could not be saved are tried again: the disk may have room by then.
 SECONDS_TO_SAVE_AGAIN = 2.0
@@ -154,7 +154,7 @@ class LiveSession:
         self._model: LiveModel | None = None
         self._generation = 0
         self._needs_fit = bool(self._stale)
-        self._judge_at: float | None = None
+        self._evaluate_at: float | None = None
         # the first image is probably the first to be shown
         self._look_ahead_at: float | None = time.monotonic()
         self._shown: str | None = None
@@ -353,7 +353,8 @@ class LiveSession:
                 raise InputError("nothing is learnt yet: draw strokes of two classes or more")
             while self._advance(key):
                 pass
-            known = self._learner.known(self._model)
+            Z, n_images = self._learner.standardised_sample(self._model)
+            known = LabelledPixels(self._model.classifier.kernels_, Z, n_images=n_images)
             boxes = suggest_regions(
                 self._model, known, self._features_of(key), self.project.labels(key).labels
             )
@@ -428,11 +429,13 @@ class LiveSession:
         with self._news:
             # what fell due after the last step began may not have been seen by it
             due = [
-                at for at in (self._judge_at, self._look_ahead_at) if at is not None and at > self._stepped_at
+                at
+                for at in (self._evaluate_at, self._look_ahead_at)
+                if at is not None and at > self._stepped_at
             ]
             if self._woken or self._closing or self._calls:
                 return
-            if self._judge_at is None and not self._unsaved and self._saving is None:
+            if self._evaluate_at is None and not self._unsaved and self._saving is None:
                 self._is_idle.set()
             self._news.wait(max(0.0, min(due) - time.monotonic()) if due else None)
 
@@ -453,8 +456,8 @@ class LiveSession:
             return True
         if shown is not None and shown not in self._broken and self._paint(shown):
             return True
-        if self._judge_at is not None and time.monotonic() >= self._judge_at:
-            self._judge()
+        if self._evaluate_at is not None and time.monotonic() >= self._evaluate_at:
+            self._evaluate()
             return True
         canvas = self._canvas
         if canvas is not None and self._finish(canvas):
@@ -555,7 +558,7 @@ class LiveSession:
             self._learner = Learner(self._segmenter, strides, self._read)
         self._tell("learning", self._shown, 0.0, "Learning from the strokes")
         self._model = model = self._learner.fit({key: self._labelled[key] for key in annotated})
-        self._judge_at = None if model is None else time.monotonic() + QUIET_TO_JUDGE
+        self._evaluate_at = None if model is None else time.monotonic() + QUIET_TO_EVALUATE
         with self._news:
             self._generation += 1
             if self._source == "strokes":
@@ -631,15 +634,15 @@ class LiveSession:
         labels = splitter.split(ids, probability=1 - probabilities[:, :, 0])
         self._emit(Objects(canvas.key, canvas.generation, labels, int(labels.max(initial=0))))
 
-    def _judge(self) -> None:
+    def _evaluate(self) -> None:
         """Hold out images in turn: threshold, probabilities, and what accuracy is to be expected."""
-        self._judge_at = None
+        self._evaluate_at = None
         if self._learner is None or self._model is None:
             return
-        judged = self._learner.judge(self._model)
-        if judged is None:
+        evaluated = self._learner.evaluate(self._model)
+        if evaluated is None:
             return
-        model, scores = judged
+        model, scores = evaluated
         self._model = model
         with self._news:
             self._generation += 1

@@ -1,4 +1,4 @@
-"""From annotated images to label maps: the pipeline, how it is judged, and its model file."""
+"""From annotated images to label maps: the pipeline, how it is evaluated, and its model file."""
 
 from segkit._device import device
 from segkit._memory import memory_limit

@@ -112,7 +112,7 @@ class ExpectedIoU:
         """Return the margin of a promised probability; None if there are too few training images."""
         return conformal_margin(self.errors, level)
 
-    def tell(self) -> list[str]:
+    def summarise(self) -> list[str]:
         """Summarise the margin in a sentence; none if there are too few images."""
         margin = self.margin(LEVELS[0])
         if margin is None:
@@ -252,9 +252,9 @@ class Alarms:
             self._one_class(ids),
         )
 
-    def tell(self) -> list[str]:
+    def summarise(self) -> list[str]:
         """Summarise the error of the expected IoU in a sentence; none if it is unknown."""
-        return [] if self.expected is None else self.expected.tell()
+        return [] if self.expected is None else self.expected.summarise()
 
     def explain(self) -> list[str]:
         """Explain the expected IoU, its margins, and when an image counts as unlike the training images."""

@@ -23,7 +23,7 @@ from segkit.features.base import as_slice, sample_maps
 from segkit.features.normalised import NormalisedBank, even_grid
 from segkit.features.tiles import is_small, whole
 from segkit.features.views import Kept, Tiling, View, concatenate
-from segkit.segmentation.estimate import keeps_maps
+from segkit.segmentation.memory import keeps_maps
 
 IntArray = NDArray[np.intp]
 # Maps of so many cells stay in the processor's cache.
@@ -41,9 +41,9 @@ def decide_and_read(
     progress: Progress = pass_on,
 ) -> tuple[list[FloatArray], FloatArray]:
     """Decide at every pixel by one classifier or several, and read kept channels on a coarse grid, in the same pass."""
-    judges = [_Judge(image.shape, classifier) for classifier in classifiers]
-    channels = np.unique(concatenate([judge.channels for judge in judges]))
-    nonlinear = np.unique(concatenate([judge.nonlinear for judge in judges]))
+    maps = [_DecisionMap(image.shape, classifier) for classifier in classifiers]
+    channels = np.unique(concatenate([decision_map.channels for decision_map in maps]))
+    nonlinear = np.unique(concatenate([decision_map.nonlinear for decision_map in maps]))
     is_centred = bank.normalization == "image"
     if is_small(image.shape, bank.bank.bytes_per_pixel(image.shape[2])):
         views: Iterable[View] = [View(whole(image.shape), bank.bank.maps(image, channels))]
@@ -54,7 +54,7 @@ def decide_and_read(
             Tiling(image, bank.bank, [part]) for part in bank.bank.split_by_bank(channels, image.shape[2])
         ]
         views = _follow(first, progress, "Tiles")
-        n_classes = max(2, *(judge.decisions.shape[2] for judge in judges))
+        n_classes = max(2, *(decision_map.decisions.shape[2] for decision_map in maps))
         if nonlinear.size and keeps_maps(bank.bank, nonlinear, image.shape, n_classes):
             kept = Kept(first, nonlinear)
             views, second = kept.keep(views), _follow([kept], progress, "Tiles, second pass")
@@ -62,14 +62,14 @@ def decide_and_read(
             parts = bank.bank.split_by_bank(nonlinear, image.shape[2])
             second = _follow([Tiling(image, bank.bank, parts)], progress, "Tiles, second pass")
     for view in views:
-        for judge in judges:
-            judge.add_linear(view)
-    for judge in judges:
-        judge.end_linear(is_centred=is_centred)
+        for decision_map in maps:
+            decision_map.add_linear(view)
+    for decision_map in maps:
+        decision_map.end_linear(is_centred=is_centred)
     for view in second if nonlinear.size else ():
-        for judge in judges:
-            judge.add_nonlinear(view)
-    return [judge.decisions for judge in judges], judges[0].at_grid - judges[0].means
+        for decision_map in maps:
+            decision_map.add_nonlinear(view)
+    return [decision_map.decisions for decision_map in maps], maps[0].at_grid - maps[0].means
 
 
 def decide_in(view: View, classifier: PixelClassifier, means: FloatArray) -> FloatArray:
@@ -97,7 +97,7 @@ def _follow(tilings: Sequence[Tiling | Kept], progress: Progress, description: s
         yield view
 
 
-class _Judge:
+class _DecisionMap:
     """The decisions of a classifier on an image, which grow view by view."""
 
     def __init__(self, shape: tuple[int, ...], classifier: PixelClassifier) -> None:

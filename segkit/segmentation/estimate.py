@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from segkit._common import Progress, count, pass_on
-from segkit._memory import bytes_left, bytes_used, describe, require_bytes
+from segkit._memory import bytes_used, describe
 from segkit.errors import InputError
-from segkit.features import FilterBank
-from segkit.features.tiles import Tile, least_tile
+from segkit.features.tiles import Tile
 from segkit.images import Reading
-from segkit.images.large_image import is_by_region, shape_of_tiled
-from segkit.images.read import TIFF_EXTENSIONS
+from segkit.segmentation.memory import bytes_of_kept, bytes_of_results, bytes_of_tiles, keeps_maps
 from segkit.segmentation.plan import join_faults, make_plan, n_channels_of, reading_of
+from segkit.segmentation.segmenter import Segmenter
 
-if TYPE_CHECKING:
-    from segkit.segmentation.segmenter import Segmenter
-
-# Bytes for each pixel of an image of two classes while it is predicted: decisions, labels, regions, probabilities.
-_BYTES_OF_RESULTS = 64
-# For each further class: a decision and a probability, in single and in double precision.
-_BYTES_OF_CLASS = 24
-# Maps that are kept of all tiles, in relation to those of the image: both sides of an edge keep the cells there.
-_KEPT_TWICE = 1.05
 # Side of the part of an image that the time is measured on.
 _SIDE = 384
 
@@ -46,7 +33,7 @@ class Estimate:
     seconds: float
     faults: list[str]
 
-    def tell(self) -> str:
+    def summarise(self) -> str:
         """Summarise all in one line."""
         return (
             f"{count(self.n_images, 'image')}, {count(self.n_tiles, 'tile')}, at most {describe(self.peak)} of memory, "
@@ -73,7 +60,7 @@ def estimate_folder(
     of_file = max(sum(map(prod, job.shapes)) * 8 for job in plan.fit)
     peak = max(
         bytes_of_results(shape, segmenter.classes_.size)
-        + _bytes_of_tiles(segmenter.bank_, shape, cut)
+        + bytes_of_tiles(segmenter.bank_, shape, cut)
         + _bytes_kept(segmenter, shape, cut, of_file)
         for shape, cut in zip(shapes, tiles, strict=True)
     )
@@ -83,58 +70,14 @@ def estimate_folder(
     return Estimate(len(shapes), n_tiles, bytes_used() + of_file + peak, seconds, plan.faults)
 
 
-def is_large(images: Path, segmenter: Segmenter) -> bool:
-    """Return whether an image is read by region: by its kind, or by its header and the memory that is left."""
-    if is_by_region(images):
-        return True
-    if not images.is_file() or images.suffix.lower() not in TIFF_EXTENSIONS or not segmenter.bank_.is_local:
-        return False
-    shape = shape_of_tiled(images)
-    if shape is None:
-        return False
-    # as stored, as floats, and the results
-    return math.prod(shape) * 8 + bytes_of_results(shape, segmenter.classes_.size) > bytes_left()
-
-
-def require_memory(bank: FilterBank, shape: tuple[int, ...], n_classes: int) -> None:
-    """Refuse an image whose results and smallest tile do not fit under the memory limit."""
-    n_pixels = least_tile(shape, bank.halo, bank.alignment) if bank.is_local else shape[0] * shape[1]
-    needed = bytes_of_results(shape, n_classes) + int(n_pixels * bank.bytes_per_pixel(shape[2]))
-    require_bytes(needed, what=f"image of {shape[0]} x {shape[1]} pixels")
-
-
-def bytes_of_results(shape: tuple[int, ...], n_classes: int) -> int:
-    """Count the bytes of decisions, labels and probabilities of an image."""
-    return shape[0] * shape[1] * (_BYTES_OF_RESULTS + _BYTES_OF_CLASS * (n_classes - 2))
-
-
-def keeps_maps(
-    bank: FilterBank, channels: NDArray[np.intp], shape: tuple[int, ...], n_classes: int, taken: int = 0
-) -> bool:
-    """Return whether the maps of channels of a whole image fit into memory beside a tile and the results."""
-    needed = taken + bytes_of_kept(bank, channels, shape) + bytes_of_results(shape, n_classes)
-    return needed + _bytes_of_tiles(bank, shape, bank.tiles(shape)) <= bytes_left()
-
-
-def bytes_of_kept(bank: FilterBank, channels: NDArray[np.intp], shape: tuple[int, ...]) -> int:
-    """Count the bytes of the maps of channels of a whole image."""
-    n_cells = shape[0] * shape[1] * (bank.strides(shape[2])[channels] ** -2.0).sum()
-    return int(4 * n_cells * _KEPT_TWICE)
-
-
 def _bytes_kept(segmenter: Segmenter, shape: tuple[int, ...], tiles: Sequence[Tile], of_file: int) -> int:
     """Count the bytes of the maps that are kept of all tiles; 0 if none are."""
     rim = segmenter.objects_.rim
-    judges = [segmenter.classifier_, *([rim] if rim else [])]
-    channels = np.unique(np.concatenate([judge.nonlinear_channels for judge in judges]))
+    classifiers = [segmenter.classifier_, *([rim] if rim else [])]
+    channels = np.unique(np.concatenate([classifier.nonlinear_channels for classifier in classifiers]))
     bank, n_classes = segmenter.bank_, segmenter.classes_.size
     is_kept = len(tiles) > 1 and keeps_maps(bank, channels, shape, n_classes, of_file)
     return bytes_of_kept(bank, channels, shape) if is_kept else 0
-
-
-def _bytes_of_tiles(bank: FilterBank, shape: tuple[int, ...], tiles: Sequence[Tile]) -> int:
-    """Count the bytes of the maps of the largest tile."""
-    return int(max(prod(tile.shape) for tile in tiles) * bank.bytes_per_pixel(shape[2]))
 
 
 def _pace(segmenter: Segmenter, source: Path, reading: Reading) -> float:

@@ -60,7 +60,7 @@ from segkit.segmentation.plan import (
     reading_of,
     reason_of,
 )
-from segkit.segmentation.record import HIDDEN, ForeignError, Record, digest_file, digest_values, record_of
+from segkit.segmentation.record import HIDDEN, ForeignFileError, Record, digest_file, digest_values, record_of
 from segkit.segmentation.results import Columns, make_results, read_measured
 from segkit.segmentation.segmenter import Segmenter
 
@@ -171,8 +171,8 @@ def predict_folder(
     )
     # two images whose results clash have one reason
     if not_written := list(dict.fromkeys(row.reason for row in outcome.rows if row.status != WRITTEN)):
-        warnings.warn(f"{join_faults(not_written)}; {outcome.tell()}", UserWarning, stacklevel=2)
-    if doubts := outcome.tell_warnings():
+        warnings.warn(f"{join_faults(not_written)}; {outcome.summarise()}", UserWarning, stacklevel=2)
+    if doubts := outcome.summarise_warnings():
         warnings.warn("; ".join(doubts), UserWarning, stacklevel=2)
     return outcome.masks
 
@@ -231,23 +231,25 @@ def segment_folder(
         seen = {job.name for job in plan.jobs}
         others = rows_of_others(record, seen, by_region=not images.is_file())
         made_by = _digest_run(segmenter, kinds, given, axes)
-        about_others = _tell_others(record, others, made_by) if images.is_file() else _tell_gone(record, plan)
+        about_others = (
+            _notes_on_others(record, others, made_by) if images.is_file() else _notes_on_removed(record, plan)
+        )
         for note in [*plan.notes, *about_others]:
             warnings.warn(note, UserWarning, stacklevel=3)
         make = partial(
             make_results,
             segmenter,
-            folder=record.workshop,
+            folder=record.staging,
             pixel_size=given,
             reading=reading,
             follow=LocalProgress(follow),
         )
-        run = _Run(segmenter, plan, record, tables, others, made_by, resume, strict, follow)
-        return run.go(make, workers or one_by_one)
+        run = _FolderRun(segmenter, plan, record, tables, others, made_by, resume, strict, follow)
+        return run.run(make, workers or one_by_one)
 
 
 @dataclass(eq=False)
-class _Run:
+class _FolderRun:
     """A run over the images of a plan, in a folder whose record is open."""
 
     segmenter: BaseSegmenter
@@ -264,7 +266,7 @@ class _Run:
     _source_of: dict[str, str] = field(default_factory=dict)
     _tables_are_true: bool = True
 
-    def go(self, make: Callable[[Job], Columns], workers: Workers) -> Outcome:
+    def run(self, make: Callable[[Job], Columns], workers: Workers) -> Outcome:
         """Segment the images, and write tables and summary, which is written too if the run stops early."""
         try:
             with closing(workers(make, self._to_make())) as made:
@@ -314,7 +316,7 @@ class _Run:
         """Do something about an image, and tell whether its row is known then; a fault of the disk ends the run."""
         try:
             row = act()
-        except ForeignError as error:
+        except ForeignFileError as error:
             row = ImageRow(job.name, SKIPPED, f"{error}: it is kept (--overwrite-foreign replaces it)")
         except OutputError as error:
             mask = self.record.output / job.mask
@@ -372,13 +374,13 @@ class _Run:
             self._tables_are_true = False
 
     def _write_tables(self) -> None:
-        workshop, (objects, images) = self.record.workshop, self.tables
+        staging, (objects, images) = self.record.staging, self.tables
         try:
             with without_sync():
-                summaries = write_objects(workshop / objects, self._measured())
-                write_images(workshop / images, summaries, classes=self.segmenter.label_map_.names[1:])
+                summaries = write_objects(staging / objects, self._measured())
+                write_images(staging / images, summaries, classes=self.segmenter.label_map_.names[1:])
             self.record.put("tables", self.tables)
-        except ForeignError as error:
+        except ForeignFileError as error:
             raise table_of_others(error) from error
         except OutputError as error:
             raise self._stopped(self.record.output / objects, error) from error
@@ -393,14 +395,14 @@ class _Run:
     def _write_summary(self) -> None:
         try:
             put_summary(self.record, self._all_rows)
-        except ForeignError as error:
+        except ForeignFileError as error:
             raise table_of_others(error) from error
         except OutputError as error:
             raise self._stopped(self.record.output / SUMMARY, error) from error
 
 
 def _named(path: Path, error: OutputError) -> str:
-    """Explain why a file cannot be written, by its own name in place of that of the workshop."""
+    """Explain why a file cannot be written, by its own name in place of that of the staging."""
     return f"{path}: {why(error.__cause__)}" if isinstance(error.__cause__, OSError) else str(error)
 
 
@@ -452,7 +454,7 @@ def _refuse_leftovers(output: Path, places: Sequence[Path]) -> None:
         )
 
 
-def _tell_others(record: Record, others: Sequence[ImageRow], made_by: str) -> list[str]:
+def _notes_on_others(record: Record, others: Sequence[ImageRow], made_by: str) -> list[str]:
     """Note earlier images whose rows stay in the tables although another model or other options made them."""
     odd = [row.image for row in others if row.tiles is None and record.entries[row.image].made_by != made_by]
     if not odd:
@@ -463,7 +465,7 @@ def _tell_others(record: Record, others: Sequence[ImageRow], made_by: str) -> li
     ]
 
 
-def _tell_gone(record: Record, plan: Plan) -> list[str]:
+def _notes_on_removed(record: Record, plan: Plan) -> list[str]:
     """Note images of an earlier run that are no longer there."""
     present = {job.name for job in plan.jobs}
     gone = sorted(

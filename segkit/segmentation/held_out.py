@@ -89,7 +89,7 @@ class HeldOut:
     decisions: FloatArray  # (n_penalties, n_pixels, n_outputs)
     sample: PixelSample
     fold: IntArray
-    n_images: int  # those that could not be judged included
+    n_images: int  # those that could not be decided included
     # images with few labels: the fraction of their labelled pixels that is foreground says nothing of the image
     sparse: Sequence[int] = ()
     spread: Spread | None = None
@@ -246,7 +246,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class BankEvaluator:
     """Pixels and settings that are the same for every bank."""
 
     images: Sequence[FloatArray]
@@ -260,8 +260,8 @@ class Trial:
     ids: Sequence[NDArray[np.uint8]] = ()
     least: NDArray[np.float64] | None = None
 
-    def run(self, bank: FilterBank, progress: Progress, workers: Workers = threaded) -> Candidate:
-        """Fit a bank, select its channels, and judge them; workers take the folds."""
+    def evaluate(self, bank: FilterBank, progress: Progress, workers: Workers = threaded) -> Candidate:
+        """Fit a bank, select its channels, and evaluate them; workers take the folds."""
         start = time.perf_counter()
         drawn, training = self.drawn, [self.training, grid_of(self.images)]
         n_image_channels = self.images[0].shape[2]
@@ -341,25 +341,31 @@ def hold_out(
         for n_rows in (len(X), 0 if spread is None else len(spread.values))
     )
     folds = np.unique(fold)
-    judge = _FoldJudge(X, sample, groups, fold, classifier, penalties, spread)
-    with closing(workers(judge, folds)) as judged_folds:
+    decide = _FoldClassifier(X, sample, groups, fold, classifier, penalties, spread)
+    with closing(workers(decide, folds)) as decided_folds:
         for _ in progress(folds, "Held-out images"):
-            index, found = next(judged_folds)
+            index, found = next(decided_folds)
             if (decided := found()) is not None:
                 decisions[:, fold == index] = decided.drawn
-                on_spread[:, judge.spread_over(index)] = decided.on_spread
-    judged = ~np.isnan(decisions[0, :, 0])
+                on_spread[:, decide.spread_over(index)] = decided.on_spread
+    is_decided = ~np.isnan(decisions[0, :, 0])
     n_images = np.unique(sample.image).size
     whole = None
     if spread is not None:
         known = ~np.isnan(on_spread[0, :, 0])
         whole = Spread(spread.sample.subset(known), on_spread[:, known], spread.least)
     return HeldOut(
-        penalties, decisions[:, judged], sample.subset(judged), fold[judged], n_images, sparse, whole
+        penalties,
+        decisions[:, is_decided],
+        sample.subset(is_decided),
+        fold[is_decided],
+        n_images,
+        sparse,
+        whole,
     )
 
 
-class _Decided(NamedTuple):
+class _FoldDecisions(NamedTuple):
     """Decisions on the pixels of a fold, (n_penalties, n, n_outputs): on those drawn, and on those spread evenly."""
 
     drawn: FloatArray
@@ -367,7 +373,7 @@ class _Decided(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _FoldJudge:
+class _FoldClassifier:
     """Decides on a fold by classifiers trained on the others, here or in another process."""
 
     X: FloatArray
@@ -378,22 +384,26 @@ class _FoldJudge:
     penalties: Sequence[float]
     spread: Spread | None
 
-    def __call__(self, index: int) -> _Decided | None:
+    def __call__(self, index: int) -> _FoldDecisions | None:
         """Decide; None if the other folds lack a class."""
         others, held_out = self.fold != index, self.fold == index
         n_classes = self.sample.label.max() + 1
         if np.bincount(self.sample.label[others], minlength=n_classes).min() < 2:
             return None
         X, sample, groups = self.X[others], self.sample.subset(others), self.groups[others]
-        judge = copy(self.classifier).select(X, sample.label, groups)
-        X = X.take(judge.channels_, axis=1)
+        classifier = copy(self.classifier).select(X, sample.label, groups)
+        X = X.take(classifier.channels_, axis=1)
         # a classifier for each penalty; they share channels, scales and kernels
-        judges = judge.path(X, sample.label, sample.weight, groups, penalties=self.penalties, tol=TOL)
-        unseen = self.X[held_out].take(judge.channels_, axis=1)
-        drawn = np.stack([judge.decision_function(unseen) for judge in judges])
+        classifiers = classifier.path(
+            X, sample.label, sample.weight, groups, penalties=self.penalties, tol=TOL
+        )
+        unseen = self.X[held_out].take(classifier.channels_, axis=1)
+        drawn = np.stack([classifier.decision_function(unseen) for classifier in classifiers])
         if self.spread is None:
-            return _Decided(drawn, np.empty((*drawn.shape[:1], 0, *drawn.shape[2:]), dtype=np.float32))
-        return _Decided(drawn, _decide_together(judges, self.spread.values[self.spread_over(index)]))
+            return _FoldDecisions(drawn, np.empty((*drawn.shape[:1], 0, *drawn.shape[2:]), dtype=np.float32))
+        return _FoldDecisions(
+            drawn, _decide_together(classifiers, self.spread.values[self.spread_over(index)])
+        )
 
     def spread_over(self, index: int) -> NDArray[np.bool_]:
         """Mark the evenly spread pixels that lie in the images of a fold."""
@@ -427,13 +437,13 @@ def best_index(candidates: Sequence[Candidate]) -> int:
     return int(np.argmax([candidate.mean_iou for candidate in candidates]))
 
 
-def _decide_together(judges: Sequence[PixelClassifier], X: FloatArray) -> FloatArray:
+def _decide_together(classifiers: Sequence[PixelClassifier], X: FloatArray) -> FloatArray:
     """Decide on many pixels by classifiers that share their kernels, whose features are computed once."""
-    first = judges[0]
+    first = classifiers[0]
     Z = first.standardise(X.take(first.channels_, axis=1))
-    coef = np.concatenate([judge.svm_.coef_ for judge in judges])
-    found = first.kernels_.dot(Z, coef).reshape(len(Z), len(judges), -1).transpose(1, 0, 2)
-    return np.asarray(found + np.stack([judge.svm_.intercept_ for judge in judges])[:, None])
+    coef = np.concatenate([classifier.svm_.coef_ for classifier in classifiers])
+    found = first.kernels_.dot(Z, coef).reshape(len(Z), len(classifiers), -1).transpose(1, 0, 2)
+    return np.asarray(found + np.stack([classifier.svm_.intercept_ for classifier in classifiers])[:, None])
 
 
 def _not_worse(scores: NDArray[np.float64]) -> NDArray[np.bool_]:

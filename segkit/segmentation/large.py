@@ -106,7 +106,7 @@ def segment_large(
         places += [labels_place(path, output / "probability")] if probability else []
         _refuse_damage(path, output, places)
         folder = output / HIDDEN / "large" / key_of(path.name)
-        allowed = _Allowed(resume=resume, overwrite=overwrite, overwrite_foreign=overwrite_foreign)
+        allowed = _Permissions(resume=resume, overwrite=overwrite, overwrite_foreign=overwrite_foreign)
         with (
             record_of(output, [SUMMARY], replaces_foreign=overwrite_foreign) as record,
             single_threaded_blas(),
@@ -114,7 +114,7 @@ def segment_large(
             refuse_changed(record, [SUMMARY])
             _refuse_whole(record, path, allowed)
             _refuse_existing(path, output, folder, places, allowed)
-            run = _Run(segmenter, image, level, folder, progress or pass_on)
+            run = _TileRun(segmenter, image, level, folder, progress or pass_on)
             run.prepare([place.relative_to(output).as_posix() for place in places], keep=resume)
             run.decide(workers or one_by_one)
             grid = image.grid if size is None else Grid.of(size)
@@ -140,7 +140,7 @@ def _check_fit(segmenter: Segmenter, image: LargeImage) -> None:
         )
 
 
-class _Allowed(NamedTuple):
+class _Permissions(NamedTuple):
     """What may become of results that are there."""
 
     resume: bool
@@ -157,7 +157,7 @@ def _refuse_damage(path: Path, output: Path, places: Sequence[Path]) -> None:
             )
 
 
-def _refuse_whole(record: Record, path: Path, allowed: _Allowed) -> None:
+def _refuse_whole(record: Record, path: Path, allowed: _Permissions) -> None:
     """Refuse to forget the results of a run that read the image as a whole."""
     entry = record.entries.get(path.name)
     there = [] if entry is None else [place for place in entry.outputs if (record.output / place).exists()]
@@ -169,7 +169,7 @@ def _refuse_whole(record: Record, path: Path, allowed: _Allowed) -> None:
 
 
 def _refuse_existing(
-    path: Path, output: Path, folder: Path, places: Sequence[Path], allowed: _Allowed
+    path: Path, output: Path, folder: Path, places: Sequence[Path], allowed: _Permissions
 ) -> None:
     """Refuse to replace what is there, unless it was said what is to come of it, and to leave what would be outdated."""
     if allowed.overwrite_foreign:
@@ -196,7 +196,7 @@ def _refuse_existing(
         )
 
 
-def _row(run: _Run, labels: Path, shares: str, seconds: float) -> ImageRow:
+def _row(run: _TileRun, labels: Path, shares: str, seconds: float) -> ImageRow:
     """Make the row of summary.csv."""
     faults = run.faults
     told = f"{count(len(faults), 'fault')}: {first_few(faults, most=3, separator='; ')}" if faults else ""
@@ -215,7 +215,7 @@ def _row(run: _Run, labels: Path, shares: str, seconds: float) -> ImageRow:
     )
 
 
-class _Run:
+class _TileRun:
     """A run over the tiles of an image, with a folder for what is done."""
 
     def __init__(
@@ -398,7 +398,7 @@ class _TileMaps:
             self._image = ExitStack().enter_context(open_large(self._path, self._level))
         # the region is read once for all banks
         top, left = tile.seen[0].start, tile.seen[1].start
-        seen = _Held(self._image.shape, self._image[tile.seen], (top, left))
+        seen = _LoadedRegion(self._image.shape, self._image[tile.seen], (top, left))
         return self.bank.tile_maps(cast(Any, seen), tile, self.channels)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -435,7 +435,7 @@ def _place_of(folder: Path, number: int) -> Path:
     return folder / "tiles" / f"{number:06d}.npy"
 
 
-class _Held:
+class _LoadedRegion:
     """An image of which one region is in memory."""
 
     def __init__(self, shape: tuple[int, ...], values: FloatArray, corner: tuple[int, int]) -> None:

@@ -47,7 +47,7 @@ class ObjectModel:
     rim: PixelClassifier | None = None
     scores: SplitScores | None = None
 
-    def tell(self) -> str:
+    def summarise(self) -> str:
         """Summarise in one sentence what is known of objects, and how well they are told apart."""
         size = f"typical diameter {2 * self.splitter.radius:.3g} pixels"
         if self.source == "nothing":
@@ -147,7 +147,7 @@ def check_instances(instances: Any, ids: Sequence[NDArray[np.uint8]]) -> list[La
 
 
 @dataclass(frozen=True, eq=False)
-class Lesson:
+class ObjectTraining:
     """Annotated objects, and how the segmenter that they belong to sees and classifies pixels."""
 
     images: Sequence[FloatArray]
@@ -191,36 +191,38 @@ class Lesson:
         fold = assign_folds(drawn, self._shapes, N_FOLDS)
         found: dict[int, _Maps] = {}
         for index in progress(np.unique(fold), "Held-out objects"):
-            judges = self._judges(X, drawn, groups, fold != index)
-            if not judges and len(self.images) == 1:  # its block has no classifiers but some that saw it
+            classifiers = self._held_out_classifiers(X, drawn, groups, fold != index)
+            if not classifiers and len(self.images) == 1:  # its block has no classifiers but some that saw it
                 return
-            for image in np.unique(drawn.image[fold == index]) if judges else ():
+            for image in np.unique(drawn.image[fold == index]) if classifiers else ():
                 with single_threaded_blas():
-                    maps = decide_and_read(self.images[image], self.bank, judges)[0]
+                    maps = decide_and_read(self.images[image], self.bank, classifiers)[0]
                 found[image] = self._join(found.get(image), maps, index)
         for image, (decisions, parts) in sorted(found.items()):
             ids, probability = self.read(decisions)
             labelled = self.ids[image] != UNLABELLED
             yield Example(self.instances[image], ids, probability, probability_of_inside(parts), labelled)
 
-    def _judges(
+    def _held_out_classifiers(
         self, X: FloatArray, drawn: PixelSample, groups: IntArray, others: NDArray[np.bool_]
     ) -> list[PixelClassifier]:
         """Train the classifiers of classes and of the parts of objects; none, if a class or part is missing."""
         n_classes = 1 + max(int(mask[mask != UNLABELLED].max()) for mask in self.ids)
-        lessons = [
+        targets = [
             (self._classes_of(drawn), n_classes, self.penalty or self._usual_penalty),
             (drawn.label, N_PARTS, self._usual_penalty),
         ]
-        if any(np.unique(labels[others]).size < n_labels for labels, n_labels, _ in lessons):
+        if any(np.unique(labels[others]).size < n_labels for labels, n_labels, _ in targets):
             return []
-        judges = []
-        for labels, _, penalty in lessons:
+        classifiers = []
+        for labels, _, penalty in targets:
             own = X[others], labels[others], groups[others]
-            judge = copy(self.classifier).select(*own)
-            kept = own[0].take(judge.channels_, axis=1)
-            judges += judge.path(kept, own[1], drawn.weight[others], own[2], penalties=[penalty], tol=TOL)
-        return judges
+            classifier = copy(self.classifier).select(*own)
+            kept = own[0].take(classifier.channels_, axis=1)
+            classifiers += classifier.path(
+                kept, own[1], drawn.weight[others], own[2], penalties=[penalty], tol=TOL
+            )
+        return classifiers
 
     def _classes_of(self, drawn: PixelSample) -> IntArray:
         """Class ids of the pixels of a sample."""

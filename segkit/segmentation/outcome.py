@@ -9,7 +9,7 @@ from pathlib import Path
 from segkit._common import count
 from segkit._files import without_sync, write_table
 from segkit.errors import OutputError
-from segkit.segmentation.record import ForeignError, Record
+from segkit.segmentation.record import ForeignFileError, Record
 
 SUMMARY = Path("summary.csv")
 WRITTEN, SKIPPED, FAILED = "written", "skipped", "failed"
@@ -67,14 +67,14 @@ class Outcome:
         """Rows of the images with a warning."""
         return [row for row in self.rows if row.warning]
 
-    def tell_warnings(self) -> list[str]:
+    def summarise_warnings(self) -> list[str]:
         """Name the first images with a warning, each with its warning, and say how many more there are."""
         told = [f"{row.image}: {row.warning}" for row in self.warned[:_N_NAMED]]
         n_more = len(self.warned) - len(told)
         more = f"warnings of {count(n_more, 'more image')}: {self._table}"
         return [*told, *([more] if n_more else [])]
 
-    def tell_expected(self) -> str | None:
+    def summarise_expected(self) -> str | None:
         """Summarise the expected IoU of the images: mean and lowest; None if none is known."""
         known = {row.image: row.expected_iou for row in self.rows if row.expected_iou is not None}
         if not known:
@@ -83,7 +83,7 @@ class Outcome:
         lowest = f" on average, lowest {known[worst]:.2f} ({worst})" if len(known) > 1 else ""
         return f"Expected IoU: {sum(known.values()) / len(known):.2f}{lowest}"
 
-    def tell(self) -> str:
+    def summarise(self) -> str:
         """Count in one line the images that were written, skipped and failed."""
         numbers = f"{len(self.masks)} written, {len(self.skipped)} skipped, {len(self.failed)} failed"
         kept = f" ({count(self.n_kept, 'image')} up to date)" if self.n_kept else ""
@@ -135,7 +135,7 @@ def put_summary(record: Record, rows: Sequence[ImageRow]) -> None:
     """Write summary.csv."""
     header = [field.name for field in fields(ImageRow)]
     with without_sync():
-        write_table(record.workshop / SUMMARY, header, [tuple(asdict(row).values()) for row in rows])
+        write_table(record.staging / SUMMARY, header, [tuple(asdict(row).values()) for row in rows])
     record.put("summary", [SUMMARY])
 
 
@@ -143,10 +143,10 @@ def refuse_changed(record: Record, tables: Sequence[Path]) -> None:
     """Refuse to write over a table of somebody else before the run, not after it."""
     try:
         record.refuse_foreign(tables)
-    except ForeignError as error:
+    except ForeignFileError as error:
         raise table_of_others(error) from error
 
 
-def table_of_others(error: ForeignError) -> OutputError:
+def table_of_others(error: ForeignFileError) -> OutputError:
     """Make the error for a table that somebody has made or changed, for example by a spreadsheet."""
     return OutputError(f"{error}: move it elsewhere, and --resume makes it anew")

@@ -125,10 +125,10 @@ def make_plan(
     clashes = _clashes(plan.fit, root, output)
     plan.jobs[:] = [Fault(job.name, clashes[job.name]) if job.name in clashes else job for job in jobs]
     plan.faults.extend(dict.fromkeys(clashes.values()))
-    plan.notes.extend(_tell_left_out(root) if images.is_dir() else ())
+    plan.notes.extend(_notes_on_left_out(root) if images.is_dir() else ())
     plan.notes.extend(describe_changes(looks, n_wanted, like="the training images"))
-    plan.notes.extend(_tell_names(unlike, reading.channels))
-    plan.notes.extend(_tell_scale(peaks, getattr(getattr(segmenter, "summary_", None), "peaks", None)))
+    plan.notes.extend(_notes_on_names(unlike, reading.channels))
+    plan.notes.extend(_notes_on_scale(peaks, getattr(getattr(segmenter, "summary_", None), "peaks", None)))
     return plan
 
 
@@ -137,7 +137,7 @@ def reading_of(segmenter: BaseSegmenter) -> Reading:
     return getattr(segmenter, "reading_", None) or Reading()
 
 
-def _tell_left_out(folder: Path) -> list[str]:
+def _notes_on_left_out(folder: Path) -> list[str]:
     """Note images that are read by region, which a folder is not searched for."""
     found = sorted(path.name for path in folder.iterdir() if is_by_region(path))
     if not found:
@@ -276,7 +276,7 @@ def _channels_fault(sources: Sequence[Path], n_channels: int, trained_on: int) -
     )
 
 
-def _tell_names(unlike: Mapping[str, tuple[str, ...]], trained: tuple[str, ...]) -> list[str]:
+def _notes_on_names(unlike: Mapping[str, tuple[str, ...]], trained: tuple[str, ...]) -> list[str]:
     """Note images whose channels have other names than those of the training images."""
     if not unlike or not trained:
         return []
@@ -287,7 +287,7 @@ def _tell_names(unlike: Mapping[str, tuple[str, ...]], trained: tuple[str, ...])
     ]
 
 
-def _tell_scale(peaks: Mapping[Path, float], trained: Sequence[float] | None) -> list[str]:
+def _notes_on_scale(peaks: Mapping[Path, float], trained: Sequence[float] | None) -> list[str]:
     """Note images whose values are probably scaled otherwise than those of the training images."""
     if trained is None:
         return []

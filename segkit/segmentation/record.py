@@ -51,7 +51,7 @@ class Entry:
     replaced: dict[str, str] = field(default_factory=dict)
 
 
-class ForeignError(OutputError):
+class ForeignFileError(OutputError):
     """In the place of a result is a file that somebody else made or changed."""
 
 
@@ -61,26 +61,26 @@ def record_of(
 ) -> Iterator[Record]:
     """Open the record of an output folder. No other program may write to the folder as long as the block lasts."""
     with alone_in(output):
-        workshop = output / HIDDEN / "new"
-        shutil.rmtree(workshop, ignore_errors=True)  # of a killed run
+        staging = output / HIDDEN / "new"
+        shutil.rmtree(staging, ignore_errors=True)  # of a killed run
         try:
             yield Record(
-                output, workshop, {place.as_posix() for place in planned}, replaces_foreign=replaces_foreign
+                output, staging, {place.as_posix() for place in planned}, replaces_foreign=replaces_foreign
             )
         finally:
-            shutil.rmtree(workshop, ignore_errors=True)
+            shutil.rmtree(staging, ignore_errors=True)
 
 
 class Record:
     """The record of an output folder."""
 
-    def __init__(self, output: Path, workshop: Path, planned: set[str], *, replaces_foreign: bool) -> None:
-        self.output, self.workshop, self._planned = output, workshop, planned
+    def __init__(self, output: Path, staging: Path, planned: set[str], *, replaces_foreign: bool) -> None:
+        self.output, self.staging, self._planned = output, staging, planned
         self._replaces_foreign = replaces_foreign
         self.entries: dict[str, Entry] = {}
         self._digests: defaultdict[str, set[str]] = defaultdict(set)
         for path in sorted((output / HIDDEN / "record").glob("*.json")):
-            if (entry := _read(path)) is not None:
+            if (entry := _read_entry(path)) is not None:
                 self.entries[entry.name] = entry
                 for written in (entry.outputs, entry.replaced):
                     for place, digest in written.items():
@@ -100,7 +100,7 @@ class Record:
         for place in places:
             # a link that leads nowhere is somebody's too
             if os.path.lexists(self.output / place) and not self.is_own(place):
-                raise ForeignError(f"{self.output / place} was not written by segkit, or changed since")
+                raise ForeignFileError(f"{self.output / place} was not written by segkit, or changed since")
 
     def is_done(self, name: str, *, source: str, made_by: str) -> bool:
         """Return whether all results of an image are there, made of that file by that model and those settings."""
@@ -127,11 +127,11 @@ class Record:
         made_by: str = "",
         row: Mapping[str, Any] | None = None,
     ) -> None:
-        """Record results that were made in the workshop, then move them to their places, the last one last.
+        """Record results that were made in the staging, then move them to their places, the last one last.
 
         The record comes first: after a kill between the two, the files in their places are still known by their digests.
         """
-        new = {place.as_posix(): digest_file(self.workshop / place) for place in places}
+        new = {place.as_posix(): digest_file(self.staging / place) for place in places}
         entry, old = Entry(name, source, made_by, dict(row or {}), new), self.entries.get(name)
         if old is not None and replace(old, replaced={}) == entry and self._is_there(entry):
             return
@@ -151,7 +151,7 @@ class Record:
             # asked again: the files before this one took a while
             self.refuse_foreign([place])
             with saving(self.output / place) as temporary:
-                shutil.move(self.workshop / place, temporary)
+                shutil.move(self.staging / place, temporary)
         self.entries[name] = entry
 
     def _is_there(self, entry: Entry) -> bool:
@@ -175,7 +175,7 @@ def digest_values(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def _read(path: Path) -> Entry | None:
+def _read_entry(path: Path) -> Entry | None:
     """Read an entry; None if it is damaged, or names files elsewhere."""
     try:
         entry = Entry(**json.loads(path.read_text(encoding="utf-8")))

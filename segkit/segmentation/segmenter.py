@@ -44,20 +44,20 @@ from segkit.objects.split import probability_of_inside
 from segkit.segmentation.alarms import Alarms, ExpectedIoU, ImageCheck, count_single, presence_of
 from segkit.segmentation.base import BaseSegmenter, IdArray
 from segkit.segmentation.dense import decide_and_read
-from segkit.segmentation.estimate import require_memory
 from segkit.segmentation.header import check_header
 from segkit.segmentation.held_out import (
+    BankEvaluator,
     Candidate,
     Choice,
-    Trial,
     best_index,
     can_be_compared,
     count_pixels,
     grid_of,
     usual_penalty,
 )
+from segkit.segmentation.memory import require_memory
 from segkit.segmentation.model_file import describe, digest_arrays, read_model, restore, upgrade, write_model
-from segkit.segmentation.object_model import Lesson, ObjectModel, check_instances, learn_from_regions
+from segkit.segmentation.object_model import ObjectModel, ObjectTraining, check_instances, learn_from_regions
 from segkit.segmentation.regions import least_areas, merge_small_regions
 from segkit.segmentation.summary import HeldOutScores, TrainingSummary
 from segkit.segmentation.tensor_file import Arrays
@@ -96,7 +96,7 @@ class Segmenter(BaseSegmenter):
         training pixels. The scale is always that of the training pixels.
     selection_pixels : int, default=6000
         Number of pixels for the selection of channels, balanced over classes as far as available. Penalty, threshold and
-        probabilities are judged on the same pixels, with each image held out in turn.
+        probabilities are evaluated on the same pixels, with each image held out in turn.
     training_pixels : int, default=20_000
         Number of pixels that kernels and classifier are trained on, drawn in the same way. Weights restore the frequency
         of each class among all labelled pixels.
@@ -229,20 +229,20 @@ class Segmenter(BaseSegmenter):
             for n_pixels in (self.selection_pixels, self.training_pixels)
         )
         self.least_areas_ = least_areas(ids, self.classes_.size, self.smallest_region)
-        judges = len(banks) > 1 or self._calibrates
-        trial = Trial(
+        is_evaluated = len(banks) > 1 or self._calibrates
+        evaluator = BankEvaluator(
             images,
             drawn,
             training,
             classifier=self._unfitted_classifier(),
             normalization=self.normalization,
-            penalties=self._penalties(training.label.size) if judges else [],
+            penalties=self._penalties(training.label.size) if is_evaluated else [],
             rule=self.threshold,
             sparse=sparse_images(ids),
             ids=ids,
             least=self.least_areas_,
         )
-        candidates = _try(trial, banks, progress, workers)
+        candidates = _evaluate_banks(evaluator, banks, progress, workers)
         self.best_index_ = best_index(candidates)
         seconds = {
             name: sum(candidate.seconds[name] for candidate in candidates) for name in ("select", "calibrate")
@@ -392,10 +392,10 @@ class Segmenter(BaseSegmenter):
         follow = progress or pass_on
 
         def find(image: FloatArray) -> Any:
-            judges = [self.classifier_, *([] if objects.rim is None else [objects.rim])]
+            classifiers = [self.classifier_, *([] if objects.rim is None else [objects.rim])]
             with single_threaded_blas():
                 [found_classes, *of_rim], at_grid = decide_and_read(
-                    image, self._normalised_bank, judges, follow
+                    image, self._normalised_bank, classifiers, follow
                 )
             decisions, features = _squeezed(found_classes), self.classifier_.standardise(at_grid)
             ids, probabilities = self._labels(decisions), self._probabilities(decisions)
@@ -479,7 +479,7 @@ class Segmenter(BaseSegmenter):
             scores = decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
             return self._labels(scores), 1 - self._probabilities(scores)[:, :, 0]
 
-        return Lesson(
+        return ObjectTraining(
             images,
             ids,
             instances,
@@ -533,7 +533,7 @@ class Segmenter(BaseSegmenter):
         )
 
     def _penalties(self, n_pixels: int) -> list[float]:
-        """Return the values of lambda to judge, falling: the choices, or the one of the classifier's own C."""
+        """Return the values of lambda to evaluate, falling: the choices, or the one of the classifier's own C."""
         if self.lambdas is None:
             return [1 / (n_pixels * float((LinearSVM() if self.svm is None else self.svm).C))]
         return sorted(self.lambdas, reverse=True)
@@ -684,26 +684,28 @@ def _squeezed(decisions: FloatArray) -> FloatArray:
     return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
 
 
-def _try(
-    trial: Trial, banks: Sequence[FilterBank], progress: Progress, workers: Workers | None
+def _evaluate_banks(
+    evaluator: BankEvaluator, banks: Sequence[FilterBank], progress: Progress, workers: Workers | None
 ) -> list[Candidate]:
-    """Judge each bank on held-out images: workers take the banks, or the folds of a single one."""
+    """Evaluate each bank on held-out images: workers take the banks, or the folds of a single one."""
     if len(banks) == 1:
-        return [trial.run(banks[0], progress, threaded if workers is None else workers)]
-    judge = partial(_judge, trial, len(banks), LocalProgress(progress))
-    with closing((workers or one_by_one)(judge, enumerate(banks, start=1))) as judged:
-        found = {place: candidate() for (place, _), candidate in judged}
+        return [evaluator.evaluate(banks[0], progress, threaded if workers is None else workers)]
+    evaluate = partial(_evaluate_bank, evaluator, len(banks), LocalProgress(progress))
+    with closing((workers or one_by_one)(evaluate, enumerate(banks, start=1))) as evaluated:
+        found = {place: candidate() for (place, _), candidate in evaluated}
     return [found[place] for place in sorted(found)]
 
 
-def _judge(trial: Trial, n_banks: int, progress: Progress, numbered: tuple[int, FilterBank]) -> Candidate:
-    """Fit and judge a bank, here or in another process, under descriptions that number it."""
+def _evaluate_bank(
+    evaluator: BankEvaluator, n_banks: int, progress: Progress, numbered: tuple[int, FilterBank]
+) -> Candidate:
+    """Fit and evaluate a bank, here or in another process, under descriptions that number it."""
     place, bank = numbered
 
     def follow(items: Iterable[Any], description: str) -> Iterable[Any]:
         return progress(items, f"Bank {place} of {n_banks}: {description}")
 
-    return trial.run(bank, follow)
+    return evaluator.evaluate(bank, follow)
 
 
 def _digest_training_set(

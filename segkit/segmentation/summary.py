@@ -100,7 +100,7 @@ def _known(cls: Any, stored: Mapping[str, Any]) -> dict[str, Any]:
     return {one.name: stored[one.name] for one in fields(cls) if one.name in stored}
 
 
-def tell_training(
+def summarise_training(
     summary: TrainingSummary, label_map: LabelMap, names: Sequence[str] | None = None
 ) -> list[str]:
     """Summarise a training in three lines: what was learnt from, the scores to expect, and what to do next."""

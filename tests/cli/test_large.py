@@ -54,7 +54,7 @@ def test_an_image_by_region(model, segkit, tmp_path):
 def test_what_is_large_follows_from_header_and_memory(model, segkit, tmp_path, monkeypatch):
     pytest.importorskip("zarr")
     path = slide(tmp_path / "slide.tif")
-    monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda: 10**6)
+    monkeypatch.setattr("segkit.segmentation.memory.bytes_left", lambda: 10**6)
     status, out, _ = segkit("predict", model, path, "-o", tmp_path / "out")
     assert status == 0
     assert "labels in" in out

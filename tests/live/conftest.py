@@ -22,8 +22,8 @@ def blobs(shape, seed):
 
 @pytest.fixture(autouse=True)
 def _little_patience(monkeypatch):
-    """Let sessions judge, and try to save again, after a moment."""
-    monkeypatch.setattr("segkit.live.session.QUIET_TO_JUDGE", 0.1)
+    """Let sessions evaluate, and try to save again, after a moment."""
+    monkeypatch.setattr("segkit.live.session.QUIET_TO_EVALUATE", 0.1)
     monkeypatch.setattr("segkit.live.session.SECONDS_TO_SAVE_AGAIN", 0.1)
 
 

@@ -44,18 +44,18 @@ def test_a_session_judges_though_other_work_took_longer_than_the_pause(cache, mo
     look_ahead = LiveSession._look_ahead
 
     def slowly(session):
-        while session._judge_at is not None and time.monotonic() <= session._judge_at:
+        while session._evaluate_at is not None and time.monotonic() <= session._evaluate_at:
             time.sleep(0.01)
         return look_ahead(session)
 
-    judge, judged = LiveSession._judge, []
-    monkeypatch.setattr(LiveSession, "_judge", lambda session: judged.append(1) or judge(session))
+    evaluate, evaluated = LiveSession._evaluate, []
+    monkeypatch.setattr(LiveSession, "_evaluate", lambda session: evaluated.append(1) or evaluate(session))
     monkeypatch.setattr("segkit.live.session.QUIET_TO_LOOK_AHEAD", 0.0)
     monkeypatch.setattr(LiveSession, "_look_ahead", slowly)
     with LiveSession(painted(), config=FAST, cache=cache) as session:
         session.open("a")
         assert session.wait(30)
-        assert judged
+        assert evaluated
 
 
 def test_images_are_copied_and_scaled_as_files_are():

@@ -163,24 +163,24 @@ def test_judging_holds_out_images(features):
     subject = learner(features)
     drawn = {key: Labelled.of(labels(LEFT, RIGHT)) for key in "ab"}
     model = subject.fit(drawn)
-    judged, scores = subject.judge(model)
+    evaluated, scores = subject.evaluate(model)
     assert scores.regions == "images"
     assert scores.n_regions == 2
     assert scores.mean_iou > 0.9
-    assert judged.classifier is model.classifier
-    assert subject.fit(drawn).threshold == judged.threshold  # kept until judged anew
+    assert evaluated.classifier is model.classifier
+    assert subject.fit(drawn).threshold == evaluated.threshold  # kept until evaluated anew
 
 
 def test_judging_one_image_holds_out_blocks(features):
     subject = learner(features)
     model = subject.fit({"a": Labelled.of(labels(((0, 40), (2, 20), 0), ((0, 40), (30, 48), 7)))})
-    assert subject.judge(model)[1].regions == "blocks"
+    assert subject.evaluate(model)[1].regions == "blocks"
 
 
 def test_a_model_of_other_classes_is_not_judged(features):
     subject = learner(features)
     model = subject.fit({"a": Labelled.of(labels(LEFT, RIGHT))})
-    assert subject.judge(replace(model, values=np.array([0, 3], dtype=np.uint8))) is None
+    assert subject.evaluate(replace(model, values=np.array([0, 3], dtype=np.uint8))) is None
 
 
 def test_pixels_of_one_rank_weigh_no_more(features, monkeypatch):

@@ -127,7 +127,7 @@ def test_a_single_image_tells_nothing(pictures, trained_on):
     segmenter = trained_on(1)
     check = check_of(segmenter, pictures[0][12])
     assert (check.expected_iou, check.margin_80, check.distance, check.unlike) == (None, None, None, ())
-    assert segmenter.alarms_.tell() == []
+    assert segmenter.alarms_.summarise() == []
     [line] = segmenter.alarms_.explain()
     assert line.startswith("Expected IoU: unknown.")
 
@@ -143,7 +143,7 @@ def test_strokes_tell_no_iou_but_unlike_images(pictures):
     check = check_of(segmenter, images[12])
     assert check.expected_iou is None
     assert check.distance is not None
-    assert segmenter.alarms_.tell() == []
+    assert segmenter.alarms_.summarise() == []
 
 
 def test_one_class_everywhere_is_told(pictures):
@@ -429,14 +429,14 @@ def test_margins_are_refused_below_4_and_9_images(n, has_80, has_90):
     found = ExpectedIoU.learn(held_out(np.linspace(-0.1, 0.1, n)), np.ones(2))
     assert (found.margin(0.8) is not None) == has_80
     assert (found.margin(0.9) is not None) == has_90
-    assert len(found.tell()) == has_80
+    assert len(found.summarise()) == has_80
     for level, is_known in ((80, has_80), (90, has_90)):
         assert (f"unknown for {level} %" in found.explain()) != is_known
 
 
 def test_what_is_told_names_the_margin():
     found = ExpectedIoU(0.0, np.array([0.01, 0.02, 0.03, 0.064]), np.ones(2))
-    assert found.tell() == [
+    assert found.summarise() == [
         "Expected IoU of a new image is within 0.06 of the truth in 80 % of images (from 4 training images)."
     ]
 

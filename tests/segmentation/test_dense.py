@@ -174,7 +174,7 @@ def test_tiles_of_a_large_image_are_followed(rng, monkeypatch, is_kept):
             yield item
 
     monkeypatch.setattr(banks[0], "maps", maps)
-    monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda: is_kept * 2**40)
+    monkeypatch.setattr("segkit.segmentation.memory.bytes_left", lambda: is_kept * 2**40)
     np.testing.assert_allclose(decide(*given, follow), expected, atol=1e-4)
     assert seen == ["Tiles"] * sum(n_tiles) + ["Tiles, second pass"] * n_tiles[0]
     again = [] if is_kept else range(sum(n_tiles) + 1, len(seen) + 1)
@@ -194,7 +194,7 @@ def test_maps_that_are_kept_decide_as_those_computed_again(rng, monkeypatch, is_
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 50**2)
     found = []
     for memory in (0, 2**40):
-        monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda memory=memory: memory)
+        monkeypatch.setattr("segkit.segmentation.memory.bytes_left", lambda memory=memory: memory)
         n_computed = []
 
         def iter_maps(image, tile, channels=None, *, n_computed=n_computed, original=banks[1].iter_maps):

@@ -10,19 +10,10 @@ import segkit
 from segkit import Segmenter
 from segkit.errors import InputError
 from segkit.features import MultiscaleBank
-from segkit.features.tiles import Tile, least_tile
+from segkit.features.tiles import Tile
 from segkit.images import Reading, write_image
-from segkit.segmentation.estimate import (
-    Estimate,
-    _bytes_kept,
-    _pace,
-    bytes_of_kept,
-    bytes_of_results,
-    estimate_folder,
-    is_large,
-    keeps_maps,
-    require_memory,
-)
+from segkit.segmentation.estimate import Estimate, _bytes_kept, _pace, estimate_folder
+from segkit.segmentation.memory import bytes_of_kept, keeps_maps
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +39,7 @@ def test_it_tells_and_writes_nothing(fitted, tmp_path, monkeypatch):
     assert found.seconds > 0
     assert found.peak > 150 * 200 * 64
     assert len(found.faults) == 1
-    assert found.tell().startswith(f"2 images, {found.n_tiles} tiles, at most ")
+    assert found.summarise().startswith(f"2 images, {found.n_tiles} tiles, at most ")
     assert not (tmp_path / "out").exists()
 
 
@@ -83,40 +74,17 @@ def test_maps_are_kept_where_they_fit_and_counted(fitted, tmp_path, monkeypatch)
     assert 4 * 150 * 200 * channels.size < kept < 4.5 * 150 * 200 * channels.size
     peaks = {}
     for left in (2**40, 0):
-        monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda left=left: left)
+        monkeypatch.setattr("segkit.segmentation.memory.bytes_left", lambda left=left: left)
         peaks[left] = estimate_folder(fitted, tmp_path / "images", tmp_path / "out", []).peak
     assert peaks[2**40] - peaks[0] == kept
     needed = peaks[2**40] - 150 * 200 * 8
     for left, fits in ((needed, True), (needed - 1, False)):
-        monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda left=left: left)
+        monkeypatch.setattr("segkit.segmentation.memory.bytes_left", lambda left=left: left)
         assert keeps_maps(bank, channels, shape, 2) == fits
 
 
-@pytest.mark.parametrize(("n_classes", "of_pixel"), [(2, 64), (3, 88), (5, 136)])
-def test_results_take_the_same_for_each_pixel(n_classes, of_pixel):
-    assert bytes_of_results((300, 200, 3), n_classes) == 300 * 200 * of_pixel
-
-
-def test_a_tiled_file_is_large_if_stored_and_segmented_it_does_not_fit(tmp_path, monkeypatch):
-    pixels = np.zeros((64, 96, 3), dtype=np.uint8)
-    tiled, strips, other = (tmp_path / name for name in ("tiled.tif", "strips.tif", "other.png"))
-    tifffile.imwrite(tiled, pixels, tile=(16, 16), photometric="rgb")
-    tifffile.imwrite(strips, pixels, photometric="rgb")
-    write_image(other, pixels[:, :, 0])
-    local, whole = (
-        SimpleNamespace(bank_=SimpleNamespace(is_local=is_local), classes_=np.arange(3))
-        for is_local in (True, False)
-    )
-    needed = 64 * 96 * (3 * 8 + 88)
-    for left, expected in ((needed, False), (needed - 1, True)):
-        monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda left=left: left)
-        assert is_large(tiled, local) == expected
-        assert not any(is_large(path, local) for path in (strips, other, tmp_path, tmp_path / "none.tif"))
-        assert not is_large(tiled, whole)
-
-
 def test_the_line_tells_images_tiles_memory_and_minutes():
-    told = Estimate(1, 12, 3 * 2**30, 90.0, []).tell()
+    told = Estimate(1, 12, 3 * 2**30, 90.0, []).summarise()
     assert told == "1 image, 12 tiles, at most 3.0 GiB of memory, about 1.5 minutes; nothing was written"
 
 
@@ -128,7 +96,7 @@ def test_memory_and_time_are_those_of_the_largest_image_and_of_all_pixels(fitted
         write_image(tmp_path / "images" / f"{name}.png", rng.random(size))
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 100**2)
     monkeypatch.setattr("segkit.segmentation.estimate.bytes_used", lambda: 10**9)
-    monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda: 0)
+    monkeypatch.setattr("segkit.segmentation.memory.bytes_left", lambda: 0)
     measured = []
     monkeypatch.setattr(
         "segkit.segmentation.estimate._pace", lambda _, source, reading: measured.append(source) or 0.25
@@ -189,47 +157,22 @@ def stub_bank(**parts):
     )
 
 
-@pytest.mark.parametrize(
-    ("channels", "of_pixel"), [([0], 1), ([1], 1 / 4), ([2], 1 / 16), ([0, 1, 2], 21 / 16), ([], 0)]
-)
-def test_maps_take_what_their_grids_have_and_a_little_more(channels, of_pixel):
-    found = bytes_of_kept(stub_bank(), np.array(channels, dtype=np.intp), (160, 320, 3))
-    assert found == int(4 * 160 * 320 * of_pixel * 1.05)
-
-
 @pytest.mark.parametrize("has_rim", [True, False])
 def test_maps_are_kept_of_several_tiles_for_classes_and_rim(has_rim, monkeypatch):
-    def judge(*channels):
+    def classifier(*channels):
         return SimpleNamespace(nonlinear_channels=np.array(channels))
 
     bank, shape = stub_bank(), (160, 320, 3)
-    rim = judge(1, 2) if has_rim else None
+    rim = classifier(1, 2) if has_rim else None
     segmenter = SimpleNamespace(
-        bank_=bank, classes_=np.arange(2), classifier_=judge(1), objects_=SimpleNamespace(rim=rim)
+        bank_=bank, classes_=np.arange(2), classifier_=classifier(1), objects_=SimpleNamespace(rim=rim)
     )
     kept = bytes_of_kept(bank, np.array([1, 2] if has_rim else [1]), shape)
     needed = 1000 + kept + 160 * 320 * 64 + int(90 * 31.5)
     for left, expected in ((needed, kept), (needed - 1, 0)):
-        monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda left=left: left)
+        monkeypatch.setattr("segkit.segmentation.memory.bytes_left", lambda left=left: left)
         assert _bytes_kept(segmenter, shape, bank.tiles(shape), 1000) == expected
-    monkeypatch.setattr("segkit.segmentation.estimate.bytes_left", lambda: 2**40)
+    monkeypatch.setattr("segkit.segmentation.memory.bytes_left", lambda: 2**40)
     assert _bytes_kept(segmenter, shape, bank.tiles(shape)[:1], 1000) == 0
     segmenter.objects_.rim = None
     assert _bytes_kept(segmenter, shape, bank.tiles(shape), 0) == bytes_of_kept(bank, np.array([1]), shape)
-
-
-@pytest.mark.parametrize("is_local", [False, True])
-def test_the_results_and_the_smallest_tile_must_fit(is_local, monkeypatch):
-    """Of a bank that is not local the smallest tile is the image."""
-    bank = SimpleNamespace(
-        is_local=is_local, halo=5, alignment=4, bytes_per_pixel=lambda n_channels: 2.5 * n_channels
-    )
-    shape = (400, 500, 3)
-    n_pixels = least_tile(shape, 5, 4) if is_local else 400 * 500
-    assert (n_pixels < 400 * 500) == is_local
-    needed = 400 * 500 * (64 + 24) + int(n_pixels * 7.5)
-    monkeypatch.setattr("segkit._memory.bytes_left", lambda: needed)
-    require_memory(bank, shape, 3)
-    monkeypatch.setattr("segkit._memory.bytes_left", lambda: needed - 1)
-    with pytest.raises(InputError, match="image of 400 x 500 pixels: needs "):
-        require_memory(bank, shape, 3)

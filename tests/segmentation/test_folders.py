@@ -26,8 +26,8 @@ from segkit.segmentation.folders import (
     _is_of_the_disk,
     _kinds_of_objects,
     _named,
-    _tell_gone,
-    _tell_others,
+    _notes_on_others,
+    _notes_on_removed,
 )
 from segkit.segmentation.outcome import WRITTEN, ImageRow
 from tests.segmentation.conftest import read_table as table
@@ -350,11 +350,11 @@ def recorded(output, **rows):
 def test_images_of_another_model_are_told_of(tmp_path):
     record = recorded(tmp_path, a=("mine", {}), b=("other", {}), c=("other", {}), d=("other", {}))
     rows = [ImageRow(name, WRITTEN) for name in "abc"] + [ImageRow("d", WRITTEN, tiles=1)]
-    assert _tell_others(record, rows, "mine") == [
+    assert _notes_on_others(record, rows, "mine") == [
         f"results of 2 other images in {tmp_path} are of another model or other options (b, c): give the folder of the "
         "images to make all anew"
     ]
-    assert _tell_others(record, [rows[0], rows[3]], "mine") == []
+    assert _notes_on_others(record, [rows[0], rows[3]], "mine") == []
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_images_that_are_gone_are_told_of(tmp_path, names, told):
         "by_region": ("0", there | {"tiles": 3}),
     }
     plan = SimpleNamespace(jobs=[SimpleNamespace(name="a")])
-    assert _tell_gone(recorded(tmp_path, **rows), plan) == ([told] if told else [])
+    assert _notes_on_removed(recorded(tmp_path, **rows), plan) == ([told] if told else [])
 
 
 def test_results_depend_on_model_kinds_pixel_size_and_axes(bright):

@@ -15,11 +15,11 @@ from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.segmentation.alarms import expected_iou
 from segkit.segmentation.held_out import (
     PENALTY_OF_ONE_IMAGE,
+    BankEvaluator,
     Candidate,
     Choice,
     HeldOut,
     Spread,
-    Trial,
     best_index,
     can_be_compared,
     hold_out,
@@ -302,7 +302,7 @@ def candidate(mean_iou, n_regions=2):
 
 
 @pytest.fixture
-def trial(rng):
+def evaluator(rng):
     masks = [np.zeros((24, 30), dtype=np.intp) for _ in range(3)]
     for place, mask in enumerate(masks):
         mask[4 + place : 14, 5:20] = 1
@@ -311,7 +311,7 @@ def trial(rng):
     ]
     drawn, training = (draw_pixels(masks, 2, n_pixels, rng) for n_pixels in (200, 300))
     kernels = LinearGaussianMixture(n_components=24, random_state=0)
-    return Trial(
+    return BankEvaluator(
         images,
         drawn,
         training,
@@ -339,7 +339,7 @@ def test_it_takes_two_candidates_and_two_images_to_compare():
 
 
 def test_of_seven_images_five_parts_are_held_out_and_strokes_are_judged_without_whole_images(
-    trial, rng, monkeypatch
+    evaluator, rng, monkeypatch
 ):
     class HoldOutError(Exception):
         """What `hold_out` was asked for."""
@@ -348,27 +348,27 @@ def test_of_seven_images_five_parts_are_held_out_and_strokes_are_judged_without_
         raise HoldOutError(np.unique(fold).size, spread is None)
 
     monkeypatch.setattr("segkit.segmentation.held_out.hold_out", note)
-    images = (trial.images * 3)[:7]
+    images = (evaluator.images * 3)[:7]
     masks = [(image[:, :, 0] > 0.25).astype(np.intp) for image in images]
     drawn, training = (draw_pixels(masks, 2, n_pixels, rng) for n_pixels in (200, 300))
-    seven = replace(trial, images=images, drawn=drawn, training=training, ids=masks, least=np.zeros((2, 2)))
+    seven = replace(evaluator, images=images, drawn=drawn, training=training, ids=masks, least=np.zeros((2, 2)))
     for sparse in ([], [0]):
         with pytest.raises(HoldOutError) as noted:
-            replace(seven, sparse=sparse).run(MultiscaleBank(sigma_max=2), lambda items, _: items)
+            replace(seven, sparse=sparse).evaluate(MultiscaleBank(sigma_max=2), lambda items, _: items)
         assert noted.value.args == (5, bool(sparse))
 
 
-def test_a_bank_is_sampled_selected_and_judged(trial):
+def test_a_bank_is_sampled_selected_and_judged(evaluator):
     bank = MultiscaleBank(sigma_max=2)
-    found = trial.run(bank, lambda items, _: items)
+    found = evaluator.evaluate(bank, lambda items, _: items)
     drawn, training = (
-        np.concatenate([bank.sample(image, *at) for image, at in zip(trial.images, places, strict=True)])
+        np.concatenate([bank.sample(image, *at) for image, at in zip(evaluator.images, places, strict=True)])
         for places in (
             [(sample.row[part], sample.col[part]) for part in map(sample.of_image, range(3))]
-            for sample in (trial.drawn, trial.training)
+            for sample in (evaluator.drawn, evaluator.training)
         )
     )
-    selector = MMDSelector(5).fit(drawn, trial.drawn.label, groups=trial.drawn.image)
+    selector = MMDSelector(5).fit(drawn, evaluator.drawn.label, groups=evaluator.drawn.image)
     np.testing.assert_array_equal(found.classifier.channels_, selector.get_support(indices=True))
     np.testing.assert_array_equal(found.X, training[:, found.classifier.channels_])
     assert found.classifier.gaussian_channels.all()  # each channel has a value at each pixel
@@ -377,17 +377,17 @@ def test_a_bank_is_sampled_selected_and_judged(trial):
     assert set(found.seconds) == {"select", "calibrate"}
 
 
-def test_trials_do_not_change_the_parts(trial):
-    first, again = (trial.run(MultiscaleBank(sigma_max=2), follow) for _ in range(2))
-    assert trial.classifier.kernels.gaussian_columns is None
-    assert trial.classifier.gaussian_channels is None
-    assert not hasattr(trial.classifier.selector, "scores_")
+def test_trials_do_not_change_the_parts(evaluator):
+    first, again = (evaluator.evaluate(MultiscaleBank(sigma_max=2), follow) for _ in range(2))
+    assert evaluator.classifier.kernels.gaussian_columns is None
+    assert evaluator.classifier.gaussian_channels is None
+    assert not hasattr(evaluator.classifier.selector, "scores_")
     assert first.mean_iou == again.mean_iou
 
 
-def test_gaussians_see_only_channels_of_stride_one(trial):
+def test_gaussians_see_only_channels_of_stride_one(evaluator):
     bank = StackedBank([ScatteringBank(J=2, L=2), MultiscaleBank(sigma_max=1)])
-    found = trial.run(bank, follow)
+    found = evaluator.evaluate(bank, follow)
     np.testing.assert_array_equal(found.classifier.gaussian_channels, bank.strides(1) == 1)
     assert 0 < found.classifier.gaussian_channels.sum() < bank.n_channels(1)
 
@@ -470,18 +470,18 @@ def test_expected_and_true_iou_of_each_image_are_those_of_the_other_images(rule)
     for index, image in enumerate(images):
         others, mine = drawn.image != index, grid.of_image(index)
         sample = drawn.subset(others)
-        judge = PixelClassifier(MMDSelector(2), LinearMixture(), LinearSVM()).select(
+        classifier = PixelClassifier(MMDSelector(2), LinearMixture(), LinearSVM()).select(
             X[others], sample.label, sample.image
         )
-        [judge] = judge.path(
-            X[others][:, judge.channels_],
+        [classifier] = classifier.path(
+            X[others][:, classifier.channels_],
             sample.label,
             sample.weight,
             sample.image,
             penalties=[1e-2],
             tol=1e-3,
         )
-        decisions = judge.decision_function(on_grid[mine][:, judge.channels_])
+        decisions = classifier.decision_function(on_grid[mine][:, classifier.channels_])
         np.testing.assert_allclose(found.spread.values[0][mine], decisions, atol=1e-5)
         held_decisions = found.decisions[0][others]
         own = [
@@ -524,27 +524,27 @@ def test_no_iou_is_compared_where_none_is_known(why):
     assert found.choose("quantile").images == ()
 
 
-def test_grids_hold_fewer_pixels_where_memory_is_short(trial, monkeypatch):
+def test_grids_hold_fewer_pixels_where_memory_is_short(evaluator, monkeypatch):
     ids = [np.zeros((24, 30), dtype=np.uint8) for _ in range(3)]
     for place, mask in enumerate(ids):
         mask[4 + place : 14, 5:20] = 1
-    known = replace(trial, ids=ids, least=NO_LEAST)
+    known = replace(evaluator, ids=ids, least=NO_LEAST)
     bank = MultiscaleBank(sigma_max=2)
     assert len(known.run(bank, follow).choice.images) == 3
-    n_drawn = trial.drawn.label.size
+    n_drawn = evaluator.drawn.label.size
     bytes_of_pixel = 4 * bank.n_channels(1)
     monkeypatch.setattr("segkit.segmentation.held_out.MEMORY_LIMIT", bytes_of_pixel * (n_drawn + 3 * 399))
     assert known.run(bank, follow).choice.images == ()  # too few to tell an IoU by
     monkeypatch.setattr("segkit.segmentation.held_out.MEMORY_LIMIT", bytes_of_pixel * (n_drawn + 3 * 400))
     assert len(known.run(bank, follow).choice.images) == 3
-    assert trial.run(bank, follow).choice.images == ()
+    assert evaluator.evaluate(bank, follow).choice.images == ()
 
 
-def test_the_coarse_grid_is_sampled_with_the_training_pixels(trial):
+def test_the_coarse_grid_is_sampled_with_the_training_pixels(evaluator):
     bank = MultiscaleBank(sigma_max=2)
-    found = trial.run(bank, follow)
+    found = evaluator.evaluate(bank, follow)
     expected = [
-        bank.sample(image, *even_grid(image.shape), found.classifier.channels_) for image in trial.images
+        bank.sample(image, *even_grid(image.shape), found.classifier.channels_) for image in evaluator.images
     ]
     np.testing.assert_array_equal(found.at_grid, np.concatenate(expected))
 

@@ -20,15 +20,15 @@ from segkit.images import UNLABELLED, LabelMap, PixelSize, read_pixel_size, writ
 from segkit.images.large_image import open_large
 from segkit.segmentation.large import (
     PLAN,
-    _Allowed,
     _around_point,
     _Decider,
+    _Permissions,
     _read_plan,
     _refuse_existing,
     _refuse_whole,
     _row,
-    _Run,
     _TileMaps,
+    _TileRun,
     labels_place,
     segment_large,
 )
@@ -549,7 +549,7 @@ def test_a_point_has_a_small_tile_around_it(at, core, seen):
 def test_strips_are_as_high_as_memory_allows(monkeypatch, n_rows, expected):
     """Three of them, with 80 bytes a pixel, take half of it."""
     monkeypatch.setattr("segkit.segmentation.large.bytes_left", lambda: int(n_rows * 6 * 80 * 50))
-    assert _Run._rows_of_strip(SimpleNamespace(image=SimpleNamespace(shape=(400, 50, 1)))) == expected
+    assert _TileRun._rows_of_strip(SimpleNamespace(image=SimpleNamespace(shape=(400, 50, 1)))) == expected
 
 
 @pytest.mark.parametrize(
@@ -595,7 +595,7 @@ def test_a_plan_that_is_damaged_is_none(tmp_path, content):
     assert _read_plan(tmp_path / PLAN) == whole
 
 
-NONE_ALLOWED = _Allowed(resume=False, overwrite=False, overwrite_foreign=False)
+NONE_ALLOWED = _Permissions(resume=False, overwrite=False, overwrite_foreign=False)
 
 
 @pytest.mark.parametrize(
@@ -681,7 +681,7 @@ def test_the_image_means_take_the_fewer_pixels(fitted):
     maps = SimpleNamespace(stack=fitted.bank_)
     whole = Tile((slice(0, 4000), slice(0, 5000)), (slice(0, 4000), slice(0, 5000)))
     own = SimpleNamespace(maps=maps, image=SimpleNamespace(shape=(*shape, 1)), tiles=[whole])
-    points = _Run._grid_tiles(own, grid)
+    points = _TileRun._grid_tiles(own, grid)
     alignment = fitted.bank_.alignment
     margin = alignment * (math.ceil(fitted.bank_.halo / alignment) + 1)
     rows, cols = (
@@ -693,4 +693,4 @@ def test_the_image_means_take_the_fewer_pixels(fitted):
     ]
     small = replace(whole, seen=(slice(0, 20), slice(0, 20)))
     own.tiles = [small]
-    assert _Run._grid_tiles(own, grid) is own.tiles
+    assert _TileRun._grid_tiles(own, grid) is own.tiles

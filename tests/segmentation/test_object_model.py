@@ -18,7 +18,7 @@ from segkit.images.sampling import block_folds
 from segkit.objects.choose import SplitScores
 from segkit.objects.split import Splitter
 from segkit.segmentation.model_file import read_model, write_model
-from segkit.segmentation.object_model import Lesson, ObjectModel, check_instances, learn_from_regions
+from segkit.segmentation.object_model import ObjectModel, ObjectTraining, check_instances, learn_from_regions
 
 SHAPE = (64, 80)
 NONE = Splitter("none")
@@ -404,7 +404,7 @@ def test_objects_with_a_learnt_rim_read_features_once(data, fitted, monkeypatch)
     ],
 )
 def test_what_is_known_of_objects_is_told(splitter, source, told):
-    assert ObjectModel(splitter, source).tell() == f"Objects: {told}"
+    assert ObjectModel(splitter, source).summarise() == f"Objects: {told}"
 
 
 @pytest.mark.parametrize(
@@ -416,14 +416,14 @@ def test_what_is_known_of_objects_is_told(splitter, source, told):
 )
 def test_scores_are_told(regions, n_objects, told):
     scores = SplitScores(regions, 3, n_objects, 0.875, 0.25, 0.2, {"none": 0.1})
-    assert ObjectModel(Splitter(radius=3.5), "instances", None, scores).tell() == (
+    assert ObjectModel(Splitter(radius=3.5), "instances", None, scores).summarise() == (
         f"Objects: learnt from {told} the AP at IoU 0.5 was 0.88 (AP: matched / (matched + missed + false))."
     )
 
 
 def lesson(ids, **options):
     images = [np.zeros((*mask.shape, 1), dtype=np.float32) for mask in ids]
-    return Lesson(images, ids, [], None, None, None, None, (10, 20), 0, **options)
+    return ObjectTraining(images, ids, [], None, None, None, None, (10, 20), 0, **options)
 
 
 @pytest.mark.parametrize(("n_images", "penalty"), [(1, 1e-3), (4, 5e-4), (100, 1e-4)])

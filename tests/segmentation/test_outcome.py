@@ -67,7 +67,7 @@ def test_rows_are_found_by_their_status(mixed):
     ],
 )
 def test_one_line_counts_images_and_says_where_the_table_is(mixed, options, kept):
-    assert outcome(*mixed, **options).tell() == f"2 written, 1 skipped, 2 failed{kept}: {SEE}"
+    assert outcome(*mixed, **options).summarise() == f"2 written, 1 skipped, 2 failed{kept}: {SEE}"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_one_line_counts_images_and_says_where_the_table_is(mixed, options, kept
 )
 def test_the_first_three_warnings_are_told_and_the_others_counted(n, more):
     first = [f"{k}.png: darker {k}" for k in range(min(n, 3))]
-    assert warned(n).tell_warnings() == first + more
+    assert warned(n).summarise_warnings() == first + more
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_the_first_three_warnings_are_told_and_the_others_counted(n, more):
     ],
 )
 def test_the_mean_and_the_lowest_expected_iou_are_told(known, told):
-    assert of_iou(**known).tell_expected() == told
+    assert of_iou(**known).summarise_expected() == told
 
 
 def test_an_interruption_says_how_far_the_run_came():

@@ -15,8 +15,8 @@ from segkit.segmentation.plan import (
     Job,
     _channels_fault,
     _clashes,
-    _tell_names,
-    _tell_scale,
+    _notes_on_names,
+    _notes_on_scale,
     join_faults,
     make_plan,
     measured_place,
@@ -269,31 +269,31 @@ def test_results_may_lie_beside_the_images(folder):
 
 
 def test_other_names_of_channels_are_told_of():
-    told = _tell_names({"a.tif": ("x", "y"), "b.tif": ("x",)}, ("DAPI", "GFP"))
+    told = _notes_on_names({"a.tif": ("x", "y"), "b.tif": ("x",)}, ("DAPI", "GFP"))
     assert told == [
         "a.tif: channels x, y, of the training images DAPI, GFP (2 such images): the first is read as the first, and so "
         "on: right if only the names differ"
     ]
-    assert "(1 such image)" in _tell_names({"a.tif": ("x",)}, ("y",))[0]
-    assert _tell_names({}, ("y",)) == _tell_names({"a.tif": ("x",)}, ()) == []
+    assert "(1 such image)" in _notes_on_names({"a.tif": ("x",)}, ("y",))[0]
+    assert _notes_on_names({}, ("y",)) == _notes_on_names({"a.tif": ("x",)}, ()) == []
 
 
 def test_other_scales_are_told_of():
     peaks = {Path("a"): 0.5, Path("b"): 0.004, Path("c"): 0.003}
-    assert _tell_scale(peaks, (0.4, 0.9)) == [
+    assert _notes_on_scale(peaks, (0.4, 0.9)) == [
         "b: the brightest pixel is at 0.4% of full scale, of the training images at 40.0% to 90.0% (2 such images): if "
         "values are scaled otherwise (16 bits are read as 0 to 65535, 8 bits as 0 to 255), save them as the training "
         "images are"
     ]
-    assert _tell_scale({Path("a"): 0.9}, (0.04, 0.05))[0].startswith(
+    assert _notes_on_scale({Path("a"): 0.9}, (0.04, 0.05))[0].startswith(
         "a: the brightest pixel is at 90.0% of full"
     )
     # within eight times of the darkest and the brightest
     within = {Path(str(peak)): peak for peak in (0, 0.02 / 7, 0.018, 0.1, 0.18, 0.8)}
-    assert _tell_scale(within, (0.02, 0.8)) == []
-    assert "(1 such image)" in _tell_scale(within | {Path("dark"): 0.02 / 9}, (0.02, 0.8))[0]
-    assert "at 50.0% (2 such images)" in _tell_scale(peaks, (0.5, 0.5))[0]
-    assert _tell_scale(peaks, None) == _tell_scale({Path("a"): 0.5}, (0.4, 0.9)) == []
+    assert _notes_on_scale(within, (0.02, 0.8)) == []
+    assert "(1 such image)" in _notes_on_scale(within | {Path("dark"): 0.02 / 9}, (0.02, 0.8))[0]
+    assert "at 50.0% (2 such images)" in _notes_on_scale(peaks, (0.5, 0.5))[0]
+    assert _notes_on_scale(peaks, None) == _notes_on_scale({Path("a"): 0.5}, (0.4, 0.9)) == []
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from PIL import Image
 from segkit.segmentation.record import (
     HIDDEN,
     Entry,
-    ForeignError,
+    ForeignFileError,
     _is_damaged,
-    _read,
+    _read_entry,
     digest_file,
     digest_values,
     key_of,
@@ -29,7 +29,7 @@ def sha(text):
 
 
 def made(record, name, text):
-    path = record.workshop / name
+    path = record.staging / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return Path(name)
@@ -60,7 +60,7 @@ def test_results_are_moved_and_recorded(output):
     assert (output / "a.geojson").read_text() == "{2"
     assert (output / "overlay" / "a.geojson").read_text() == "{1"
     assert not (output / HIDDEN / "new").exists()
-    entry = _read(output / HIDDEN / "record" / f"{key_of('a')}.json")
+    entry = _read_entry(output / HIDDEN / "record" / f"{key_of('a')}.json")
     expected = {"overlay/a.geojson": sha("{1"), "a.geojson": sha("{2")}
     assert asdict(entry) == asdict(Entry("a", "s", "m", {"mask": "a.geojson"}, expected, {}))
     with record_of(output) as record:
@@ -109,7 +109,7 @@ def test_files_of_somebody_else_are_refused_unless_all_are_replaced(output, repl
             if replaces:
                 record.refuse_foreign([Path(name)])
             else:
-                with pytest.raises(ForeignError) as caught:
+                with pytest.raises(ForeignFileError) as caught:
                     record.refuse_foreign([Path("a.geojson"), Path(name)])
                 assert str(caught.value) == f"{output / name} was not written by segkit, or changed since"
 
@@ -141,7 +141,7 @@ def test_the_same_results_are_not_written_again(output):
         for text, is_kept in (("{2", True), ("{4", False)):
             places = [made(record, "overlay/a.geojson", "{1"), made(record, "a.geojson", text)]
             record.put("a", places, source="s", made_by="m", row={"mask": "a.geojson"})
-            assert (record.workshop / "a.geojson").exists() == is_kept
+            assert (record.staging / "a.geojson").exists() == is_kept
             assert ((output / "a.geojson").stat().st_ino == before) == is_kept
 
 

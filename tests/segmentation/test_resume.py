@@ -58,7 +58,7 @@ def test_what_is_done_is_not_done_again(run, out, made, contents):
     assert made == []
     assert contents(out) == before
     assert [path.stat().st_mtime_ns for path in files] == times
-    assert outcome.tell() == (
+    assert outcome.summarise() == (
         f"3 written, 0 skipped, 0 failed (3 images up to date): see {out / 'summary.csv'}"
     )
 
@@ -176,7 +176,7 @@ def test_a_corrected_mask_is_kept_and_said(run, out, made, cells, cell_images):
         f"{out / 'a' / 'one.png'} was not written by segkit, or changed since: it is kept "
         "(--overwrite-foreign replaces it)"
     )
-    assert outcome.tell().startswith("2 written, 1 skipped, 0 failed")
+    assert outcome.summarise().startswith("2 written, 1 skipped, 0 failed")
     # its objects would be of another mask
     assert {row["image"] for row in table(out / "images.csv")} == {"none", "stack#1", "stack#2"}
     run(resume=True, overwrite_foreign=True)
@@ -382,8 +382,8 @@ def test_an_interrupted_run_leaves_no_summary_of_an_earlier_one(run, out, monkey
         raise KilledError
 
     (out / "none.png").unlink()
-    monkeypatch.setattr("segkit.segmentation.folders._Run._write_tables", kill)
-    monkeypatch.setattr("segkit.segmentation.folders._Run._write_summary", lambda self: None)
+    monkeypatch.setattr("segkit.segmentation.folders._FolderRun._write_tables", kill)
+    monkeypatch.setattr("segkit.segmentation.folders._FolderRun._write_summary", lambda self: None)
     with pytest.raises(KilledError):
         run(resume=True)
     assert not list(out.glob("*.csv"))

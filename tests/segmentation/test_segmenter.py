@@ -32,7 +32,7 @@ from segkit.kernels import Gaussian, Polynomial
 from segkit.segmentation.held_out import Choice, HeldOut
 from segkit.segmentation.model_file import read_model, write_model
 from segkit.segmentation.regions import merge_small_regions
-from segkit.segmentation.segmenter import _try
+from segkit.segmentation.segmenter import _evaluate_banks
 from segkit.segmentation.summary import HeldOutScores
 from segkit.segmentation.threshold import image_threshold
 
@@ -807,18 +807,18 @@ def test_workers_take_the_banks_or_the_folds_of_a_single_one():
         progress([], f"Tiles of {bank}")
         return bank
 
-    trial = SimpleNamespace(run=run)
+    evaluator = SimpleNamespace(evaluate=run)
 
     def follow(items, description):
         told.append(description)
 
-    assert _try(trial, ["a"], follow, spread) == ["a"]
+    assert _evaluate_banks(evaluator, ["a"], follow, spread) == ["a"]
     assert runs.pop() == ("a", spread)
-    assert _try(trial, ["a"], follow, None) == ["a"]
+    assert _evaluate_banks(evaluator, ["a"], follow, None) == ["a"]
     assert runs.pop()[1] is not None
     assert told == ["Tiles of a"] * 2
     told.clear()
-    assert _try(trial, ["a", "b", "c"], follow, spread) == ["a", "b", "c"]
+    assert _evaluate_banks(evaluator, ["a", "b", "c"], follow, spread) == ["a", "b", "c"]
     assert runs == [("c", None), ("b", None), ("a", None)]
     assert told == ["Bank 3 of 3: Tiles of c", "Bank 2 of 3: Tiles of b", "Bank 1 of 3: Tiles of a"]
 

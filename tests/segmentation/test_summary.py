@@ -11,7 +11,7 @@ from segkit.segmentation.summary import (
     TrainingSummary,
     expected_scores,
     explain_training,
-    tell_training,
+    summarise_training,
 )
 
 LABELS = LabelMap((0, 255), ("background", "lesion"), None)
@@ -72,7 +72,7 @@ def held_out(**changes):
 
 
 def test_three_lines_tell_a_training():
-    learnt, expected, following = tell_training(summary(), LABELS, ["p1", "p2", "p3", "p4", "p5"])
+    learnt, expected, following = summarise_training(summary(), LABELS, ["p1", "p2", "p3", "p4", "p5"])
     assert learnt == "Learnt background and lesion from 5 images, every pixel annotated, in 4 s."
     assert expected == (
         "On other images expect object IoU 0.62 (95 % interval 0.50 to 0.70), Dice 0.75 (95 % interval 0.66 to 0.84), "
@@ -85,7 +85,7 @@ def test_three_lines_tell_a_training():
 
 
 def test_models_from_files_do_not_know_how_long_they_took():
-    assert "every pixel annotated." in tell_training(summary(seconds={}), LABELS)[0]
+    assert "every pixel annotated." in summarise_training(summary(seconds={}), LABELS)[0]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_models_from_files_do_not_know_how_long_they_took():
     ],
 )
 def test_what_was_learnt_from(changes, expected):
-    assert expected in tell_training(summary(**changes), LABELS)[0]
+    assert expected in summarise_training(summary(**changes), LABELS)[0]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_strokes_do_not_tell_what_to_expect():
     ],
 )
 def test_what_to_annotate_where_images_cannot_be_compared(given, expected):
-    assert tell_training(given, LABELS)[2].startswith(expected)
+    assert summarise_training(given, LABELS)[2].startswith(expected)
 
 
 def test_choices_are_explained():
@@ -277,22 +277,23 @@ def test_limits_of_what_is_annotated_belong_to_the_better_side():
     assert "(only annotated pixels count, 50 % of all;" in expected_scores(summary(annotated=0.5))
     assert "(measured on the 5 training images" in expected_scores(summary(annotated=0.9))
     assert "unknown: strokes on 0.1 % of" in expected_scores(summary(annotated=1e-5))
-    assert "99 % of the pixels annotated" in tell_training(summary(annotated=0.99), LABELS)[0]
+    assert "99 % of the pixels annotated" in summarise_training(summary(annotated=0.99), LABELS)[0]
 
 
 def test_two_images_are_enough_to_name_the_worst():
     scores = [region(0, 0.6), region(1, 0.4), region(None, 0.1)]
-    assert tell_training(held_out(scores=scores), LABELS, ["a", "b"])[2] == (
+    assert summarise_training(held_out(scores=scores), LABELS, ["a", "b"])[2] == (
         "Next: annotate another image like b: held out, it did worst, with a mean IoU of 0.40."
     )
     assert (
-        "another image like training image 1:" in tell_training(held_out(scores=scores[::-2] * 2), LABELS)[2]
+        "another image like training image 1:"
+        in summarise_training(held_out(scores=scores[::-2] * 2), LABELS)[2]
     )
 
 
 def test_three_classes_are_listed_with_commas():
     labels = LabelMap((0, 1, 2), ("a", "b", "c"), None)
-    assert tell_training(summary(), labels)[0].startswith("Learnt a, b and c from 5 images")
+    assert summarise_training(summary(), labels)[0].startswith("Learnt a, b and c from 5 images")
 
 
 def test_of_three_classes_no_threshold_is_explained():

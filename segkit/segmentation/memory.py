@@ -1,0 +1,67 @@
+"""Memory that a prediction takes: what fits, what is kept, and what is read by region."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segkit._memory import bytes_left, require_bytes
+from segkit.features import FilterBank
+from segkit.features.tiles import Tile, least_tile
+from segkit.images.large_image import is_by_region, shape_of_tiled
+from segkit.images.read import TIFF_EXTENSIONS
+
+# Bytes for each pixel of an image of two classes while it is predicted: decisions, labels, regions, probabilities.
+_BYTES_OF_RESULTS = 64
+# For each further class: a decision and a probability, in single and in double precision.
+_BYTES_OF_CLASS = 24
+# Maps that are kept of all tiles, in relation to those of the image: both sides of an edge keep the cells there.
+_KEPT_TWICE = 1.05
+
+
+def is_large(images: Path, bank: FilterBank, n_classes: int) -> bool:
+    """Return whether an image is read by region: by its kind, or by its header and the memory that is left."""
+    if is_by_region(images):
+        return True
+    if not images.is_file() or images.suffix.lower() not in TIFF_EXTENSIONS or not bank.is_local:
+        return False
+    shape = shape_of_tiled(images)
+    if shape is None:
+        return False
+    # as stored, as floats, and the results
+    return prod(shape) * 8 + bytes_of_results(shape, n_classes) > bytes_left()
+
+
+def require_memory(bank: FilterBank, shape: tuple[int, ...], n_classes: int) -> None:
+    """Refuse an image whose results and smallest tile do not fit under the memory limit."""
+    n_pixels = least_tile(shape, bank.halo, bank.alignment) if bank.is_local else shape[0] * shape[1]
+    needed = bytes_of_results(shape, n_classes) + int(n_pixels * bank.bytes_per_pixel(shape[2]))
+    require_bytes(needed, what=f"image of {shape[0]} x {shape[1]} pixels")
+
+
+def bytes_of_results(shape: tuple[int, ...], n_classes: int) -> int:
+    """Count the bytes of decisions, labels and probabilities of an image."""
+    return shape[0] * shape[1] * (_BYTES_OF_RESULTS + _BYTES_OF_CLASS * (n_classes - 2))
+
+
+def keeps_maps(
+    bank: FilterBank, channels: NDArray[np.intp], shape: tuple[int, ...], n_classes: int, taken: int = 0
+) -> bool:
+    """Return whether the maps of channels of a whole image fit into memory beside a tile and the results."""
+    needed = taken + bytes_of_kept(bank, channels, shape) + bytes_of_results(shape, n_classes)
+    return needed + bytes_of_tiles(bank, shape, bank.tiles(shape)) <= bytes_left()
+
+
+def bytes_of_kept(bank: FilterBank, channels: NDArray[np.intp], shape: tuple[int, ...]) -> int:
+    """Count the bytes of the maps of channels of a whole image."""
+    n_cells = shape[0] * shape[1] * (bank.strides(shape[2])[channels] ** -2.0).sum()
+    return int(4 * n_cells * _KEPT_TWICE)
+
+
+def bytes_of_tiles(bank: FilterBank, shape: tuple[int, ...], tiles: Sequence[Tile]) -> int:
+    """Count the bytes of the maps of the largest tile."""
+    return int(max(prod(tile.shape) for tile in tiles) * bank.bytes_per_pixel(shape[2]))
