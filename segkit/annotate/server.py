@@ -26,9 +26,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from segkit.annotate.events import one_line
 from segkit.annotate.guard import App, Guard
 from segkit.annotate.messages import LIMIT, FramingError
-from segkit.annotate.outbox import Outbox
 from segkit.annotate.pictures import encode, render_tile
-from segkit.annotate.room import Room
+from segkit.annotate.shared_session import SharedSession
+from segkit.annotate.tab_queue import TabQueue
 from segkit.errors import InputError, OutputError, SegkitError
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def make_app(project: Project, session: LiveSession, *, token: str, port: int) -
     callable
         An ASGI application.
     """
-    room = Room(project, session)
-    session.subscribe(room.listen)
+    shared = SharedSession(project, session)
+    session.subscribe(shared.listen)
     files = {path.name: path.read_bytes() for path in sorted(_STATIC.iterdir()) if path.suffix in _MIME}
 
     def send_file(name: str) -> Response:
@@ -81,13 +81,13 @@ def make_app(project: Project, session: LiveSession, *, token: str, port: int) -
         return send_file(request.path_params["name"])
 
     async def thumbnail(request: Request) -> Response:
-        return await _picture(lambda: room.pictures.thumbnail(_known(room, request)))
+        return await _picture(lambda: shared.pictures.thumbnail(_known(shared, request)))
 
     async def tile(request: Request) -> Response:
-        return await _picture(lambda: _draw_tile(room, request))
+        return await _picture(lambda: _draw_tile(shared, request))
 
     async def connect(websocket: WebSocket) -> None:
-        await _converse(room, websocket)
+        await _converse(shared, websocket)
 
     routes = [
         Route("/", page),
@@ -170,15 +170,15 @@ def _listen(port: int) -> socket.socket:
     return listener
 
 
-async def _converse(room: Room, websocket: WebSocket) -> None:
+async def _converse(shared: SharedSession, websocket: WebSocket) -> None:
     """Talk with one tab until it goes."""
     await websocket.accept()
     page = websocket.query_params.get("page", "")[:64] or secrets.token_hex(8)
-    tab = Outbox()
+    tab = TabQueue()
     writer: asyncio.Task[None] | None = None
     try:
-        await room.enter(tab, page)
-        writer = asyncio.get_running_loop().create_task(_write(room, tab, websocket))
+        await shared.add_tab(tab, page)
+        writer = asyncio.get_running_loop().create_task(_write(shared, tab, websocket))
         while True:
             received = await websocket.receive()
             if received["type"] == "websocket.disconnect":
@@ -190,29 +190,29 @@ async def _converse(room: Room, websocket: WebSocket) -> None:
             if len(frame) > LIMIT:
                 await websocket.close(_TOO_BIG, f"message of {len(frame)} bytes, at most {LIMIT}")
                 return
-            await room.handle(tab, page, frame)
+            await shared.handle(tab, page, frame)
     except FramingError as error:
         await websocket.close(_MALFORMED, str(error)[:120])
     except (WebSocketDisconnect, RuntimeError):  # gone while it was being answered
         return
     finally:
-        room.leave(tab)
+        shared.remove_tab(tab)
         if writer is not None:
             writer.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await writer
 
 
-async def _write(room: Room, tab: Outbox, websocket: WebSocket) -> None:
-    """Send what the outbox holds, as fast as the tab takes it."""
+async def _write(shared: SharedSession, tab: TabQueue, websocket: WebSocket) -> None:
+    """Send what the queue holds, as fast as the tab takes it."""
     with contextlib.suppress(WebSocketDisconnect, RuntimeError):
         while True:
             await tab.wait()
             try:
-                drawing = None if tab.image is None else room.project.labels(tab.image)
+                drawing = None if tab.image is None else shared.project.labels(tab.image)
             except SegkitError as error:  # its image has gone or was replaced: all else is told still
                 drawing, tab.image = None, None
-                tab.fail(one_line(error))
+                tab.send_error(one_line(error))
             for frame in tab.take(drawing):
                 await websocket.send_bytes(frame)
 
@@ -225,22 +225,22 @@ async def _picture(draw: Callable[[], bytes]) -> Response:
         return PlainTextResponse(f"{' '.join(str(error).split())}\n", status_code=404)
 
 
-def _known(room: Room, request: Request) -> str:
+def _known(shared: SharedSession, request: Request) -> str:
     key = str(request.path_params["key"])
-    if key not in room.keys:
+    if key not in shared.keys:
         raise InputError("no such image in this folder: reload the page")
     return key
 
 
-def _draw_tile(room: Room, request: Request) -> bytes:
-    key, asked = _known(room, request), request.query_params
+def _draw_tile(shared: SharedSession, request: Request) -> bytes:
+    key, asked = _known(shared, request), request.query_params
     place = [int(request.path_params[name]) for name in ("level", "row", "column")]
     channel = asked.get("channel", "")
     if channel and not (channel.isdecimal() and len(channel) < 6):
         raise InputError("channel: expected a whole number, 0 or more")
     low, high = (_read_number(asked.get(name, ""), name) for name in ("low", "high"))
     chosen = int(channel) if channel else None
-    return encode(render_tile(room.pictures.pyramid(key), *place, channel=chosen, low=low, high=high))
+    return encode(render_tile(shared.pictures.pyramid(key), *place, channel=chosen, low=low, high=high))
 
 
 def _read_number(text: str, name: str) -> float | None:

@@ -5,17 +5,17 @@ import numpy as np
 import pytest
 
 from segkit.annotate.events import outline, plain
-from segkit.annotate.outbox import Outbox
+from segkit.annotate.tab_queue import TabQueue
 from segkit.live import Drawing, ExpectedPoint, Prediction
 
 SIZE = (64, 64)
 
 
-def take_all(outbox):
+def take_all(queue):
     frames = []
-    while outbox._changed.is_set():
-        outbox._changed.clear()
-        frames += outbox.take(None)
+    while queue._changed.is_set():
+        queue._changed.clear()
+        frames += queue.take(None)
     return frames
 
 
@@ -29,44 +29,44 @@ def block(generation, stride=1, corner=(0, 0), key="a"):
 
 
 @pytest.fixture
-def outbox():
-    outbox = Outbox()
-    outbox.show("a", b"\x02\x00\x00\x00{}", SIZE)
-    list(outbox.take(Drawing.blank(SIZE)))
-    return outbox
+def queue():
+    queue = TabQueue()
+    queue.show("a", b"\x02\x00\x00\x00{}", SIZE)
+    list(queue.take(Drawing.blank(SIZE)))
+    return queue
 
 
-def test_a_slow_tab_waits_for_one_box_of_labels(outbox):
+def test_a_slow_tab_waits_for_one_box_of_labels(queue):
     drawing = Drawing.blank(SIZE)
     for place in range(2, 40):
         drawing.paint((place, place), np.ones((2, 2), dtype=bool), 1)
-        outbox.change("a", (place, place, place + 2, place + 2))
-    frames = list(outbox.take(drawing))
+        queue.mark_changed("a", (place, place, place + 2, place + 2))
+    frames = list(queue.take(drawing))
     assert len(frames) == 1
     assert headers(frames)[0]["corner"] == [2, 2]
     assert frames[0].endswith(drawing.labels[2:41, 2:41].tobytes())
-    assert list(outbox.take(drawing)) == []
+    assert list(queue.take(drawing)) == []
 
 
-def test_a_slow_tab_gets_only_the_newest_prediction(outbox):
+def test_a_slow_tab_gets_only_the_newest_prediction(queue):
     for generation in range(50):
-        outbox.predict(block(generation, stride=8))
+        queue.add_prediction(block(generation, stride=8))
         for corner in ((0, 0), (0, 8)):
-            outbox.predict(block(generation, corner=corner))
-    outbox.predict(block(3))
-    outbox.predict(block(60, key="b"))
-    found = headers(take_all(outbox))
+            queue.add_prediction(block(generation, corner=corner))
+    queue.add_prediction(block(3))
+    queue.add_prediction(block(60, key="b"))
+    found = headers(take_all(queue))
     assert [(one["generation"], one["stride"], one["corner"]) for one in found] == [
         (49, 8, [0, 0]), (49, 1, [0, 0]), (49, 1, [0, 8]),
     ]  # fmt: skip
 
 
-def test_newest_status_every_state_last_failures(outbox):
+def test_newest_status_every_state_last_failures(queue):
     for number in range(100):
-        outbox.tell("status", {"op": "status", "text": str(number)})
-        outbox.set_state(f"image {number % 3}", "some")
-        outbox.fail(f"fault {number}")
-    found = headers(outbox.take(None))
+        queue.send("status", {"op": "status", "text": str(number)})
+        queue.set_state(f"image {number % 3}", "some")
+        queue.send_error(f"fault {number}")
+    found = headers(queue.take(None))
     assert [one["text"] for one in found if one["op"] == "status"] == ["99"]
     assert [len(one["images"]) for one in found if one["op"] == "states"] == [3]
     assert [one["message"] for one in found if one["op"] == "failed"] == [
@@ -74,11 +74,11 @@ def test_newest_status_every_state_last_failures(outbox):
     ]
 
 
-def test_another_image_forgets_the_former(outbox):
-    outbox.predict(block(1))
-    outbox.tell("objects", {"op": "objects"})
-    outbox.show("b", b"\x02\x00\x00\x00{}", SIZE)
-    assert [one.get("op") for one in headers(outbox.take(Drawing.blank(SIZE)))] == [None, "labels"]
+def test_another_image_forgets_the_former(queue):
+    queue.add_prediction(block(1))
+    queue.send("objects", {"op": "objects"})
+    queue.show("b", b"\x02\x00\x00\x00{}", SIZE)
+    assert [one.get("op") for one in headers(queue.take(Drawing.blank(SIZE)))] == [None, "labels"]
 
 
 def test_outlines_part_objects_that_touch():

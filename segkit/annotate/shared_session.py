@@ -15,8 +15,8 @@ from segkit._files import stamp_of
 from segkit.annotate import messages
 from segkit.annotate.events import advice_frame, objects_frame, one_line, plain
 from segkit.annotate.messages import FramingError, pack
-from segkit.annotate.outbox import Outbox
 from segkit.annotate.pictures import Pictures
+from segkit.annotate.tab_queue import TabQueue
 from segkit.errors import InputError
 from segkit.images import UNLABELLED
 from segkit.live import (
@@ -36,7 +36,7 @@ Answer = TypeVar("Answer")
 _MOST_PAGES_REMEMBERED = 1000
 
 
-class Room:
+class SharedSession:
     """The session, its project, and the tabs that show them."""
 
     def __init__(self, project: Project, session: LiveSession) -> None:
@@ -45,14 +45,14 @@ class Room:
         self.keys = set(self._paths)
         self._stamps: dict[str, tuple[int, int] | None] = {}  # of files, when they were opened last
         self.pictures = Pictures(project.image)
-        self.tabs: set[Outbox] = set()
+        self.tabs: set[TabQueue] = set()
         self._shown: str | None = None  # by the session
         self._one_at_a_time = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._states: dict[str, str] = {}
         # What a tab that opens later has missed: the newest of each, and all about the images that are shown.
-        self._told: dict[str, dict[str, Any]] = {}
+        self._newest: dict[str, dict[str, Any]] = {}
         self._about: dict[tuple[str, str], bytes] = {}
         self._predicted: dict[str, dict[Any, Any]] = {}
         # Number of the last stroke of each page, so that one sent twice after a lost connection counts once.
@@ -60,7 +60,7 @@ class Room:
 
     # tabs
 
-    async def enter(self, tab: Outbox, page: str) -> None:
+    async def add_tab(self, tab: TabQueue, page: str) -> None:
         """Greet a new tab."""
         self._loop = asyncio.get_running_loop()
         self._states = await run_in_threadpool(self._read_states)
@@ -82,19 +82,19 @@ class Room:
             "applied": self._last.get(page, 0),
             **self._settings(),
         }
-        tab.greet(pack(greeting))
+        tab.send_first(pack(greeting))
         self.tabs.add(tab)
-        if self.session.points and "expected" not in self._told:  # of an earlier run
-            self._told["expected"] = {"op": "expected", "points": plain(self.session.points)}
-        for op, header in self._told.items():
-            tab.tell(op, header)
+        if self.session.points and "expected" not in self._newest:  # of an earlier run
+            self._newest["expected"] = {"op": "expected", "points": plain(self.session.points)}
+        for op, header in self._newest.items():
+            tab.send(op, header)
 
-    def leave(self, tab: Outbox) -> None:
+    def remove_tab(self, tab: TabQueue) -> None:
         """Forget a tab, and what is kept for tabs that show the same image."""
         self.tabs.discard(tab)
         self._forget()
 
-    async def handle(self, tab: Outbox, page: str, frame: bytes) -> None:
+    async def handle(self, tab: TabQueue, page: str, frame: bytes) -> None:
         """Do what a message asks for; what is wrong with it is told to its tab."""
         try:
             message, payload = messages.read_message(frame)
@@ -107,9 +107,9 @@ class Room:
         except (
             Exception
         ) as error:  # even a fault of segkit must not end the connection: the page would try again
-            tab.fail(one_line(error))
+            tab.send_error(one_line(error))
 
-    async def _do(self, tab: Outbox, page: str, message: messages.Message, payload: bytes) -> None:
+    async def _do(self, tab: TabQueue, page: str, message: messages.Message, payload: bytes) -> None:
         match message:
             case messages.Open():
                 await self._open(tab, page, message.image)
@@ -130,7 +130,7 @@ class Room:
             case messages.Export():
                 self._start(self._export(tab), tab)
 
-    async def _open(self, tab: Outbox, page: str, image: str) -> None:
+    async def _open(self, tab: TabQueue, page: str, image: str) -> None:
         stamp = stamp_of(self._paths[image])
         if self._stamps.get(image, stamp) != stamp:
             await run_in_threadpool(self.pictures.forget, image)
@@ -152,16 +152,16 @@ class Room:
         tab.show(image, pack(header), (height, width))
         self._forget()
         for event in list(self._predicted.get(image, {}).values()):
-            tab.predict(event)
+            tab.add_prediction(event)
         for op in ("objects", "advice"):
             if (op, image) in self._about:
-                tab.tell(op, self._about[op, image])
+                tab.send(op, self._about[op, image])
         await self._in_turn(lambda: self._show(image, anew=True))
         # what a lost connection kept from the page
         self._acknowledge(tab, page, image)
         version = int(self.project.labels(image).version)
         if image not in await self._in_turn(self.project.unsaved):
-            tab.tell(f"saved {image}", {"op": "saved", "image": image, "version": version})
+            tab.send(f"saved {image}", {"op": "saved", "image": image, "version": version})
 
     def _show(self, image: str, *, anew: bool = False) -> None:
         """Let the session work on the image of the tab in use."""
@@ -177,7 +177,7 @@ class Room:
         self.session.look(image, box)
 
     async def _change(
-        self, tab: Outbox, page: str, message: messages.Stroke | messages.Command, payload: bytes
+        self, tab: TabQueue, page: str, message: messages.Stroke | messages.Command, payload: bytes
     ) -> None:
         # A stroke that is refused must not be sent again and again: it counts as done.
         self._last[page] = message.seq
@@ -199,7 +199,7 @@ class Room:
             else:
                 await self._in_turn(lambda: getattr(self.session, message.op)(image))
         except Exception:
-            tab.change(image, (0, 0, height, width))  # the page drew it already: show what is true
+            tab.mark_changed(image, (0, 0, height, width))  # the page drew it already: show what is true
             raise
 
     def _check_value(self, value: int) -> None:
@@ -209,10 +209,10 @@ class Room:
                 f"stroke of value {value}, and the classes have {known}: choose a class, draw again"
             )
 
-    def _acknowledge(self, tab: Outbox, page: str, image: str) -> None:
+    def _acknowledge(self, tab: TabQueue, page: str, image: str) -> None:
         version = int(self.project.labels(image).version)
         header = {"op": "applied", "image": image, "seq": self._last.get(page, 0), "version": version}
-        tab.tell(f"applied {image}", header)
+        tab.send(f"applied {image}", header)
 
     async def _set_classes(self, message: messages.SetClasses) -> None:
         first = self.project.classes[0]
@@ -227,7 +227,7 @@ class Room:
             await self._in_turn(lambda: self.session.set_classes(classes))
         finally:  # the page shows what is true, also after a refusal
             for tab in self.tabs:
-                tab.tell("classes", {"op": "classes", "classes": self._classes()})
+                tab.send("classes", {"op": "classes", "classes": self._classes()})
 
     async def _set(self, message: messages.Settings) -> None:
         def change() -> None:
@@ -239,13 +239,13 @@ class Room:
             await self._in_turn(change)
         finally:
             for tab in self.tabs:
-                tab.tell("settings", {"op": "settings", **self._settings()})
+                tab.send("settings", {"op": "settings", **self._settings()})
 
     async def _suggest(self, image: str) -> None:
         advice = await run_in_threadpool(self.session.suggest, image)
-        self._tell_about("advice", image, advice_frame(image, advice))
+        self._send_about("advice", image, advice_frame(image, advice))
 
-    async def _export(self, tab: Outbox) -> None:
+    async def _export(self, tab: TabQueue) -> None:
         made = await run_in_threadpool(self.session.export)
         header = {
             "op": "exported",
@@ -254,29 +254,29 @@ class Room:
             "command": made.command,
             "predict": f"segkit predict {shlex.quote(str(made.model))} IMAGES -o predictions",
         }
-        tab.tell("exported", header)
+        tab.send("exported", header)
 
     # events of the session
 
     def listen(self, event: Event) -> None:
         """Take an event of the session, on any thread."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._spread, event)
+            self._loop.call_soon_threadsafe(self._dispatch, event)
 
-    def _spread(self, event: Event) -> None:
+    def _dispatch(self, event: Event) -> None:
         """Pass an event of the session to the tabs that it concerns."""
         match event:
             case Labels():
                 (row, column), (height, width) = event.patch.corner, event.patch.values.shape
                 for tab in self.tabs:
-                    tab.change(event.key, (row, column, row + height, column + width))
+                    tab.mark_changed(event.key, (row, column, row + height, column + width))
             case Prediction():
                 self._remember(event)
                 for tab in self.tabs:
-                    tab.predict(event)
+                    tab.add_prediction(event)
             case Saved():
                 for tab in self.tabs:
-                    tab.tell(
+                    tab.send(
                         f"saved {event.key}", {"op": "saved", "image": event.key, "version": event.version}
                     )
                 self._start(self._find_state(event.key))
@@ -284,29 +284,29 @@ class Room:
                 self._start(self._outline(event))
             case Failed():
                 for tab in self.tabs:
-                    tab.fail(event.message)
+                    tab.send_error(event.message)
             case Status():
                 if event.task == "needs labels" and event.key is not None:
                     self._predicted.pop(event.key, None)
-                self._tell_all("status", plain(event))
+                self._send_to_all("status", plain(event))
             case Expected():
-                self._tell_all("expected", plain(event))
+                self._send_to_all("expected", plain(event))
 
-    def _tell_all(self, op: str, content: dict[str, Any]) -> None:
+    def _send_to_all(self, op: str, content: dict[str, Any]) -> None:
         """Pass a message to every tab, and to those to come."""
         header = {"op": op, **content}
-        self._told[op] = header
+        self._newest[op] = header
         for tab in self.tabs:
-            tab.tell(op, header)
+            tab.send(op, header)
 
     async def _outline(self, event: Any) -> None:
-        self._tell_about("objects", event.key, await run_in_threadpool(objects_frame, event))
+        self._send_about("objects", event.key, await run_in_threadpool(objects_frame, event))
 
-    def _tell_about(self, op: str, image: str, frame: bytes) -> None:
+    def _send_about(self, op: str, image: str, frame: bytes) -> None:
         self._about[op, image] = frame
         for tab in self.tabs:
             if tab.image == image:
-                tab.tell(op, frame)
+                tab.send(op, frame)
 
     def _remember(self, event: Any) -> None:
         """Keep a prediction for tabs that will show the same image."""
@@ -333,15 +333,15 @@ class Room:
 
     # helpers
 
-    def _start(self, work: Awaitable[None], tab: Outbox | None = None) -> None:
+    def _start(self, work: Awaitable[None], tab: TabQueue | None = None) -> None:
         """Do long work while strokes go on; what goes wrong is told to one tab, or to all."""
 
         async def run() -> None:
             try:
                 await work
             except Exception as error:  # of a task that nobody waits for, it would never be seen
-                for told in self.tabs if tab is None else [tab]:
-                    told.fail(one_line(error))
+                for receiver in self.tabs if tab is None else [tab]:
+                    receiver.send_error(one_line(error))
 
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)

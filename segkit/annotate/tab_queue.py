@@ -17,7 +17,7 @@ Box = tuple[int, int, int, int]
 _MOST_FAILURES = 20
 
 
-class Outbox:
+class TabQueue:
     """Messages for one tab that shows one image; however slow the tab, few wait for it."""
 
     # Labels are kept as the box that changed, and read when they are sent. Of predictions the blocks of the newest
@@ -34,7 +34,7 @@ class Outbox:
         self._states: dict[str, str] = {}
         self._failures: deque[str] = deque(maxlen=_MOST_FAILURES)
 
-    def greet(self, frame: bytes) -> None:
+    def send_first(self, frame: bytes) -> None:
         """Send this before all else."""
         self._first.append(frame)
         self._changed.set()
@@ -45,16 +45,16 @@ class Outbox:
         self._blocks, self._generation = {}, -1
         for slot in ("objects", "advice"):
             self._newest.pop(slot, None)
-        self.greet(frame)
+        self.send_first(frame)
 
-    def change(self, image: str, box: Box) -> None:
+    def mark_changed(self, image: str, box: Box) -> None:
         """Labels within this box have changed."""
         if image == self.image:
             old = self._box or box
             self._box = (min(old[0], box[0]), min(old[1], box[1]), max(old[2], box[2]), max(old[3], box[3]))
             self._changed.set()
 
-    def predict(self, event: Prediction) -> None:
+    def add_prediction(self, event: Prediction) -> None:
         """Show a block of a prediction; those of older generations are dropped."""
         if event.key != self.image or event.generation < self._generation:
             return
@@ -63,7 +63,7 @@ class Outbox:
         self._blocks[event.stride, event.corner] = event
         self._changed.set()
 
-    def tell(self, slot: str, message: Mapping[str, Any] | bytes) -> None:
+    def send(self, slot: str, message: Mapping[str, Any] | bytes) -> None:
         """Send this header or frame, in place of what waits in the same slot."""
         self._newest[slot] = message if isinstance(message, bytes) else pack(message)
         self._changed.set()
@@ -73,7 +73,7 @@ class Outbox:
         self._states[image] = state
         self._changed.set()
 
-    def fail(self, message: str) -> None:
+    def send_error(self, message: str) -> None:
         """Show an error."""
         self._failures.append(message)
         self._changed.set()
