@@ -63,7 +63,7 @@ def first_few(items: Sequence[str], *, most: int = 10, separator: str = ", ") ->
     return separator.join(told)
 
 
-def folded(faults: Sequence[str]) -> list[str]:
+def group_faults(faults: Sequence[str]) -> list[str]:
     """Join the files of which the same is wrong: "a, b: damaged" of "a: damaged" and "b: damaged"."""
     files_of: defaultdict[str, list[str]] = defaultdict(list)
     for fault in faults:

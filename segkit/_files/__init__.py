@@ -1,6 +1,6 @@
 """How segkit writes: each file completely or not at all, one program at a time in an output folder."""
 
-from segkit._files.lock import alone_in, locked
+from segkit._files.lock import locked, locked_folder
 from segkit._files.write import (
     atomic,
     is_full,
@@ -14,10 +14,10 @@ from segkit._files.write import (
 )
 
 __all__ = [
-    "alone_in",
     "atomic",
     "is_full",
     "locked",
+    "locked_folder",
     "remove_unfinished",
     "remove_unfinished_of",
     "saving",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from segkit._files.write import remove_if_empty, remove_unfinished, why
+from segkit._files.write import describe_os_error, remove_if_empty, remove_unfinished
 from segkit.errors import InputError, OutputError
 
 # Folder of segkit's own files in a folder of results.
@@ -15,7 +15,7 @@ HIDDEN = ".segkit"
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[Path]:
+def locked_folder(folder: Path) -> Iterator[Path]:
     """Keep other programs from writing to a folder of results as long as the block lasts.
 
     Unfinished files of killed programs are removed first. Yields the folder of segkit's own files in it. An InputError
@@ -48,7 +48,7 @@ def locked(folder: Path, path: Path) -> Iterator[None]:
             f"{folder} is in use by another program: close that one, or give another output folder"
         ) from error
     except OSError as error:
-        raise OutputError(f"{folder}: {why(error)}") from error
+        raise OutputError(f"{folder}: {describe_os_error(error)}") from error
     try:
         yield
     finally:

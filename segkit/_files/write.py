@@ -36,7 +36,7 @@ def saving(path: Path) -> Iterator[Path]:
         with atomic(path) as temporary:
             yield temporary
     except OSError as error:
-        raise OutputError(f"{path}: {why(error)}") from error
+        raise OutputError(f"{path}: {describe_os_error(error)}") from error
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]
             writer.writerow([safe_cell("" if value is None else value) for value in row])
 
 
-def why(error: OSError) -> str:
+def describe_os_error(error: OSError) -> str:
     """Explain why a file cannot be written, and what helps."""
     if is_full(error):
         return "the disk is full: free some space and run the same command again"

@@ -88,7 +88,9 @@ class Checkpoint:
     def __init__(self, path: str | Path | None, digest: str) -> None:
         self._path = None if path is None else Path(path)
         self._digest = digest
-        self._saved = None if self._path is None or not self._path.exists() else self._read(self._path)
+        self._saved = (
+            None if self._path is None or not self._path.exists() else self._read_checkpoint(self._path)
+        )
         self.finished = [FinishedRun(**run) for run in (self._saved or {}).get("finished", ())]
 
     @property
@@ -135,7 +137,7 @@ class Checkpoint:
                 f"checkpoint {self._path} cannot be written ({reason}): choose a writable folder with room"
             ) from error
 
-    def _read(self, path: Path) -> dict[str, Any]:
+    def _read_checkpoint(self, path: Path) -> dict[str, Any]:
         import torch
 
         try:

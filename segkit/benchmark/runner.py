@@ -188,7 +188,7 @@ class Benchmark:
 
     def collect(self) -> dict[str, Any]:
         """Collect the results of all units."""
-        found = [(unit, self._done(unit) or self._read(unit)) for unit in self.units]
+        found = [(unit, self._done(unit) or self._read_result(unit)) for unit in self.units]
         return {
             "format_version": FORMAT_VERSION,
             "name": self.images.resolve().parent.name
@@ -384,7 +384,7 @@ class Benchmark:
 
     def _done(self, unit: Unit) -> dict[str, Any] | None:
         try:
-            found = self._read(unit)
+            found = self._read_result(unit)
         except InputError:  # absent, damaged, or of another version
             return None
         kept = unit.split.test if self._keeps(unit) else ()
@@ -430,7 +430,7 @@ class Benchmark:
             how = "was killed, probably because memory was full" if killed else "ended without a result"
             last = f": {errors.splitlines()[-1].strip()}" if errors else ""
             return self._fail(unit, f"the process {how} (exit status {process.returncode}){last}")
-        return self._read(unit)
+        return self._read_result(unit)
 
     def _fail(self, unit: Unit, error: str) -> dict[str, Any]:
         """Record why a unit has no result."""
@@ -444,7 +444,7 @@ class Benchmark:
     def _path(self, unit: Unit) -> Path:
         return self.output / "units" / f"{unit.name}.json"
 
-    def _read(self, unit: Unit) -> dict[str, Any]:
+    def _read_result(self, unit: Unit) -> dict[str, Any]:
         return read_json(self._path(unit))
 
 

@@ -16,7 +16,7 @@ import typer
 
 from segkit import __version__
 from segkit._common import count
-from segkit._files import alone_in
+from segkit._files import locked_folder
 from segkit.cli.annotate import annotate
 from segkit.cli.evaluate import evaluate
 from segkit.cli.interrupt import INTERRUPTED, Stopped, terminated_as_by_ctrl_c
@@ -262,7 +262,7 @@ def benchmark(
     )
     refuse_unwritable(output / "results.json")
     tell = teller(quiet=quiet)
-    with alone_in(output):
+    with locked_folder(output):
         run.check_output(resume=resume, overwrite=overwrite)
         for message in [
             *([] if objects else [run.label_map.describe()]),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from segkit._common import count, first_few
-from segkit._files import alone_in, write_table, write_text
+from segkit._files import locked_folder, write_table, write_text
 from segkit.cli.options import (
     LabelsOption,
     OverwriteOption,
@@ -73,7 +73,7 @@ def evaluate(
     refuse_existing(written, overwrite=overwrite)
     for path in written:
         refuse_unwritable(path)
-    with nullcontext() if output is None else alone_in(output):
+    with nullcontext() if output is None else locked_folder(output):
         meanings = read_meanings(set_)
         found = read_folders(predictions, masks, images=images, **meanings, skip=EXTRAS, strict=strict)
         result = score_found(found)

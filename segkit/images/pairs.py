@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import count, first_few, folded
+from segkit._common import count, first_few, group_faults
 from segkit.errors import InputError
 from segkit.images.alike import (
     Facts,
@@ -750,4 +750,4 @@ def _raise(faults: Sequence[str]) -> None:
     if len(faults) == 1:
         raise InputError(faults[0])
     if faults:
-        raise InputError(f"{len(faults)} faults: {first_few(folded(faults), separator='; ')}")
+        raise InputError(f"{len(faults)} faults: {first_few(group_faults(faults), separator='; ')}")

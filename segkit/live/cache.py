@@ -77,7 +77,7 @@ class FeatureCache:
         folder = self._folder_of(key)
         index = folder / _INDEX
         try:
-            maps = _read(folder)
+            maps = _read_maps(folder)
         except FileNotFoundError:
             # an entry without one of its files is damaged; one without a folder was never there
             if folder.exists():
@@ -202,7 +202,7 @@ def _without_sources(description: Any) -> Any:
     return description
 
 
-def _read(folder: Path) -> list[FeatureMaps]:
+def _read_maps(folder: Path) -> list[FeatureMaps]:
     """Read an entry; raises what damage makes NumPy and JSON raise."""
     entries = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
     if entries["format"] != _FORMAT:

@@ -56,7 +56,7 @@ class Canvas:
 
     def coarse(self) -> list[Block]:
         """Read the coarse prediction of the whole image; final if its stride is 1."""
-        return [self._read(self._coarse, (0, 0), self._features.stride)]
+        return [self._block_of(self._coarse, (0, 0), self._features.stride)]
 
     def next_block(self, box: Box) -> Block | None:
         """Decide on a block that shows in a box, the nearest to its middle first; None if all are known."""
@@ -113,9 +113,9 @@ class Canvas:
 
     def _block(self, at: tuple[int, int]) -> Block:
         row, col = at
-        return self._read(self._fine[row : row + BLOCK, col : col + BLOCK], at, 1)
+        return self._block_of(self._fine[row : row + BLOCK, col : col + BLOCK], at, 1)
 
-    def _read(self, decisions: FloatArray, corner: tuple[int, int], stride: int) -> Block:
+    def _block_of(self, decisions: FloatArray, corner: tuple[int, int], stride: int) -> Block:
         values = self._model.label(decisions, self._threshold)
         probabilities = self._model.probabilities(decisions)
         return _read_block(values, probabilities, self.classes, self.generation, corner, stride)

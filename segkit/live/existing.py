@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import first_few, folded
+from segkit._common import first_few, group_faults
 from segkit.errors import InputError
 from segkit.images.labels import UNLABELLED, LabelMap
 from segkit.images.numbering import MaskOptions, find_instances
@@ -18,7 +18,7 @@ from segkit.images.reading import Reading
 from segkit.live.classes import MOST_CLASSES, LabelClass, classes_of_map
 
 
-class Existing(NamedTuple):
+class ExistingMasks(NamedTuple):
     """Masks that were read."""
 
     labels: dict[str, NDArray[np.uint8]]
@@ -28,7 +28,7 @@ class Existing(NamedTuple):
 
 def read_existing(
     images: Path, masks: Path, classes: Sequence[LabelClass] | None, reading: Reading | None = None
-) -> Existing:
+) -> ExistingMasks:
     """Read masks of classes as label images."""
     faults: list[str] = []
     messages: list[str] = []
@@ -41,7 +41,7 @@ def read_existing(
             outlined.append(item.stem)
     numbered = find_instances(found, outlined, faults, messages, MaskOptions(unlabelled=UNLABELLED))
     if faults:
-        raise InputError(first_few(folded(faults), separator="; "))
+        raise InputError(first_few(group_faults(faults), separator="; "))
     if numbered is not None:
         raise InputError(
             f"{masks}: the masks number objects, expected masks of classes: save a value for each class"
@@ -52,7 +52,7 @@ def read_existing(
     used = list(classes) if classes is not None else classes_of_map(label_map)
     table = np.full(UNLABELLED + 1, UNLABELLED, dtype=np.uint8)
     table[: len(used)] = [one.value for one in used]
-    return Existing({key: table[label_map.encode(mask)] for key, mask in found.items()}, used, messages)
+    return ExistingMasks({key: table[label_map.encode(mask)] for key, mask in found.items()}, used, messages)
 
 
 def _label_map(masks: Path, values: set[int], classes: Sequence[LabelClass] | None) -> LabelMap:

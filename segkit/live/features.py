@@ -78,7 +78,7 @@ class ImageFeatures:
             view = self._view(place)
             for out, positions in ((at_grid, grid), (at_cells, cells)):
                 if positions[0].size:
-                    _read(out, view, positions)
+                    _sample_into(out, view, positions)
         means = at_grid.mean(axis=0) if grid[0].size else np.zeros(self.n_channels, dtype=np.float32)
         at_cells -= means
         shape = [-(-side // self.stride) for side in self.shape]
@@ -100,7 +100,7 @@ class ImageFeatures:
         X = np.empty((rows.size, self.n_channels), dtype=np.float32)
         for place, tile in enumerate(self._tiling.tiles):
             if tile.holds(rows, cols).any():
-                _read(X, self._view(place), (rows, cols))
+                _sample_into(X, self._view(place), (rows, cols))
         X -= self.means
         return X
 
@@ -195,7 +195,7 @@ def check_fixed(bank: FilterBank) -> None:
         )
 
 
-def _read(out: FloatArray, view: View, positions: tuple[NDArray[Any], NDArray[Any]]) -> None:
+def _sample_into(out: FloatArray, view: View, positions: tuple[NDArray[Any], NDArray[Any]]) -> None:
     """Read all channels at the positions in the core of a tile into their rows."""
     mine, at = view.positions(positions)
     if mine.all():

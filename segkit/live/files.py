@@ -24,7 +24,7 @@ FORMAT = 1
 _SAFE = "nothing is lost as long as this program runs"
 
 
-class Stored(NamedTuple):
+class StoredProject(NamedTuple):
     """What ``project.json`` holds."""
 
     images: Path
@@ -33,7 +33,7 @@ class Stored(NamedTuple):
     digests: dict[str, str]
 
 
-def read_project(path: Path) -> Stored:
+def read_project(path: Path) -> StoredProject:
     """Read ``project.json``."""
     cure = (
         "restore it from a copy, or give another output folder and take the masks over "
@@ -49,7 +49,7 @@ def read_project(path: Path) -> Stored:
         classes = check_classes([LabelClass(**one) for one in entries["classes"]])
         digests = {str(key): str(digest) for key, digest in entries["sha256"].items()}
         accepted = {str(key) for key in entries["accepted"]}
-        return Stored(path.parent / str(entries["images"]), classes, accepted, digests)
+        return StoredProject(path.parent / str(entries["images"]), classes, accepted, digests)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         if isinstance(error, InputError) and error.source is not None:
             raise
@@ -59,7 +59,7 @@ def read_project(path: Path) -> Stored:
         raise InputError(f"cannot be read ({error.strerror}): make it readable", source=path) from error
 
 
-def write_project(path: Path, stored: Stored) -> None:
+def write_project(path: Path, stored: StoredProject) -> None:
     """Write ``project.json``."""
     entries = {
         "format": FORMAT,

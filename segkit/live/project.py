@@ -27,7 +27,7 @@ from segkit.images.stems import list_images, list_without_masks, name_of, root_o
 from segkit.live.classes import LabelClass, check_classes, default_classes, without_class
 from segkit.live.drawing import Drawing, Patch
 from segkit.live.existing import read_existing
-from segkit.live.files import Stored, digest_of, read_project, write_labels, write_project
+from segkit.live.files import StoredProject, digest_of, read_project, write_labels, write_project
 
 
 @dataclass(frozen=True)
@@ -500,7 +500,9 @@ class Project:
     def _store(self, classes: Sequence[LabelClass], digests: dict[str, str]) -> None:
         """Write project.json, then take note of what it holds."""
         accepted = self._open_accepted()
-        write_project(self.output / "project.json", Stored(self.source, list(classes), accepted, digests))
+        write_project(
+            self.output / "project.json", StoredProject(self.source, list(classes), accepted, digests)
+        )
         self._digests, self._accepted_on_disk = digests, accepted
 
 

@@ -462,7 +462,7 @@ class LiveSession:
         canvas = self._canvas
         if canvas is not None and self._finish(canvas):
             return True
-        self._tell_idle()
+        self._emit_idle()
         at = self._look_ahead_at
         return at is not None and time.monotonic() >= at and self._look_ahead()
 
@@ -482,7 +482,7 @@ class LiveSession:
         if done >= 1:
             del self._steps[key]
             self._glimpses[key] = glimpse(features)
-        self._tell("features", key, done, f"Reading the features of {key}")
+        self._emit_status("features", key, done, f"Reading the features of {key}")
         return True
 
     def _features_of(self, key: str) -> ImageFeatures:
@@ -555,8 +555,8 @@ class LiveSession:
             if self._n_channels is None:
                 return False
             strides = self._bank.bank.strides(self._n_channels)
-            self._learner = Learner(self._segmenter, strides, self._read)
-        self._tell("learning", self._shown, 0.0, "Learning from the strokes")
+            self._learner = Learner(self._segmenter, strides, self._sample)
+        self._emit_status("learning", self._shown, 0.0, "Learning from the strokes")
         self._model = model = self._learner.fit({key: self._labelled[key] for key in annotated})
         self._evaluate_at = None if model is None else time.monotonic() + QUIET_TO_EVALUATE
         with self._news:
@@ -565,7 +565,7 @@ class LiveSession:
                 self._canvas = None
         return True
 
-    def _read(self, key: str, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> FloatArray:
+    def _sample(self, key: str, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> FloatArray:
         return self._features_of(key).sample(rows, cols)
 
     def _new_canvas(self, key: str) -> Canvas | OpenedCanvas | None:
@@ -618,7 +618,7 @@ class LiveSession:
         block = canvas.next_block(box)
         if block is None:
             return False
-        self._tell("painting", canvas.key, canvas.done, "Painting")
+        self._emit_status("painting", canvas.key, canvas.done, "Painting")
         self._send_all(canvas, [block])
         return True
 
@@ -684,19 +684,19 @@ class LiveSession:
         for block in blocks:
             self._emit(Prediction(key=canvas.key, **block))
 
-    def _tell(self, task: Task, key: str | None, done: float, text: str) -> None:
+    def _emit_status(self, task: Task, key: str | None, done: float, text: str) -> None:
         status = Status(task, key, round(done, 2), text)
         if status != self._told:
             self._told = status
             self._emit(status)
 
-    def _tell_idle(self) -> None:
+    def _emit_idle(self) -> None:
         if not self._live:
-            self._tell("paused", self._shown, 1.0, "Learning is paused")
+            self._emit_status("paused", self._shown, 1.0, "Learning is paused")
         elif self._model is None and self._source == "strokes":
-            self._tell("needs labels", self._shown, 0.0, "Draw strokes of two classes or more")
+            self._emit_status("needs labels", self._shown, 0.0, "Draw strokes of two classes or more")
         else:
-            self._tell("idle", self._shown, 1.0, "Up to date")
+            self._emit_status("idle", self._shown, 1.0, "Up to date")
 
     def _labels_changed(self, key: str, patch: Patch) -> None:
         with self._news:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _COMMAND = "command.txt"
 
 
-class Shown(NamedTuple):
+class TrainingPlane(NamedTuple):
     """A plane that is learnt from."""
 
     image: Image
@@ -50,7 +50,7 @@ class Learning:
         self.session = LiveSession(self.project, cache=cache)
         self.session.subscribe(listener)
         self.channels = channels
-        self.planes: dict[str, Shown] = {}
+        self.planes: dict[str, TrainingPlane] = {}
         self._n_channels: int | None = None
         self._opened: str | None = None
         self._n_names = 0
@@ -63,7 +63,7 @@ class Learning:
         pixels = np.atleast_3d(image_plane(image, place, channels=self.channels)).astype(np.float32)
         return fits(kind_of(pixels), self._n_channels)
 
-    def show(self, shown: Shown) -> str:
+    def show(self, shown: TrainingPlane) -> str:
         """Learn from a plane, and from all annotated planes of its layers; gives its name in the session."""
         check_shapes(shown.image, shown.labels, channels=self.channels)
         for key, other in list(self.planes.items()):
@@ -112,7 +112,7 @@ class Learning:
         (self.project.output / _COMMAND).write_text(written.command + "\n", encoding="utf-8")
         return written
 
-    def _add(self, shown: Shown) -> str:
+    def _add(self, shown: TrainingPlane) -> str:
         for key, other in self.planes.items():
             if other.image is shown.image and other.labels is shown.labels and other.place == shown.place:
                 return key
@@ -123,7 +123,7 @@ class Learning:
         self.planes[key] = shown
         return key
 
-    def _name(self, shown: Shown) -> str:
+    def _name(self, shown: TrainingPlane) -> str:
         at = [str(number) for number in shown.place if number is not None]
         name = shown.image.name + (f" at {', '.join(at)}" if at else "")
         taken = {entry.key for entry in self.project.images}

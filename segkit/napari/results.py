@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from segkit.images import UNLABELLED
 from segkit.live import Prediction
 from segkit.napari.layers import BACKGROUND, Place, index_of, like
-from segkit.napari.learning import Shown
+from segkit.napari.learning import TrainingPlane
 
 PREDICTION, UNCERTAINTY, OBJECTS = "segkit prediction", "segkit uncertainty", "segkit objects"
 _MADE_BY_SEGKIT = "segkit"
 
 
 @dataclass(eq=False)
-class _Made:
+class _ResultLayers:
     """What was made for an image."""
 
     labels: Labels
@@ -35,9 +35,9 @@ class Results:
     def __init__(self, viewer: Any) -> None:
         self.shows_uncertainty = False
         self._viewer = viewer
-        self._of: weakref.WeakKeyDictionary[Layer, _Made] = weakref.WeakKeyDictionary()
+        self._of: weakref.WeakKeyDictionary[Layer, _ResultLayers] = weakref.WeakKeyDictionary()
 
-    def draw(self, shown: Shown, block: Prediction) -> list[Layer]:
+    def draw(self, shown: TrainingPlane, block: Prediction) -> list[Layer]:
         """Write a block of a prediction; gives the layers to refresh."""
         made = self._made(shown)
         prediction = self._layer(shown, PREDICTION)
@@ -47,19 +47,19 @@ class Results:
             return [prediction, self._layer(shown, UNCERTAINTY)]
         return [prediction]
 
-    def draw_whole(self, shown: Shown, values: NDArray[np.uint8]) -> None:
+    def draw_whole(self, shown: TrainingPlane, values: NDArray[np.uint8]) -> None:
         """Write the prediction of a plane."""
         layer = self._layer(shown, PREDICTION)
         layer.data[index_of(shown.place)] = _as_labels(values)
         layer.refresh()
 
-    def draw_objects(self, shown: Shown, labels: NDArray[np.int32]) -> None:
+    def draw_objects(self, shown: TrainingPlane, labels: NDArray[np.int32]) -> None:
         """Write the objects of a plane."""
         layer = self._layer(shown, OBJECTS)
         layer.data[index_of(shown.place)] = labels
         layer.refresh()
 
-    def clear(self, shown: Shown) -> None:
+    def clear(self, shown: TrainingPlane) -> None:
         """Take the prediction of a plane away."""
         made = self._of.get(shown.image)
         if made is None:
@@ -76,19 +76,19 @@ class Results:
         if made is None:
             return
         if on:
-            self._layer(Shown(image, made.labels, ()), UNCERTAINTY).visible = True
+            self._layer(TrainingPlane(image, made.labels, ()), UNCERTAINTY).visible = True
         elif UNCERTAINTY in made.layers:
             made.layers[UNCERTAINTY].visible = False
 
-    def _made(self, shown: Shown) -> _Made:
+    def _made(self, shown: TrainingPlane) -> _ResultLayers:
         made = self._of.get(shown.image)
         shape = tuple(shown.labels.data.shape)
         if made is None or made.uncertainty.shape != shape:
-            made = self._of[shown.image] = _Made(shown.labels, np.zeros(shape, dtype=np.uint8))
+            made = self._of[shown.image] = _ResultLayers(shown.labels, np.zeros(shape, dtype=np.uint8))
         made.labels = shown.labels
         return made
 
-    def _layer(self, shown: Shown, name: str) -> Layer:
+    def _layer(self, shown: TrainingPlane, name: str) -> Layer:
         """Return the layer of an image; it is made if it is not there."""
         made, layers = self._made(shown), self._viewer.layers
         if name in made.layers and made.layers[name] in layers:

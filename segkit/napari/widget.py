@@ -35,7 +35,7 @@ from segkit._common import count
 from segkit.errors import InputError, SegkitError
 from segkit.live import Expected, Failed, FeatureCache, HandOver, Objects, Prediction, Status
 from segkit.napari.layers import BACKGROUND, Place, check_shapes, labels_shape, like
-from segkit.napari.learning import Learning, Shown
+from segkit.napari.learning import Learning, TrainingPlane
 from segkit.napari.results import Results, is_made
 
 # Milliseconds without a change before painted labels are read, and between two updates of the layers.
@@ -83,7 +83,7 @@ class _LayerChoice(QComboBox):
         self.setCurrentIndex(found[0] if found else (-1 if self._layers else 0))
 
 
-class _Post(QObject):
+class _ThreadBridge(QObject):
     """Takes what other threads send to the thread of the window."""
 
     arrived = Signal()
@@ -112,7 +112,7 @@ class SegmentWidget(QWidget):
         self._news: deque[Any] = deque()
         self._task: threading.Thread | None = None
         self._window: QMainWindow | None = None
-        self._post = _Post()
+        self._post = _ThreadBridge()
         self._post.arrived.connect(self._news_came, Qt.ConnectionType.QueuedConnection)
         self._drawing = self._timer(_REFRESH, self._take_news)
         self._following = self._timer(_PAUSE, self._follow)
@@ -306,7 +306,7 @@ class SegmentWidget(QWidget):
 
     def new_labels(self) -> None:
         """Make an empty Labels layer for the image, and choose it."""
-        with self._telling():
+        with self._showing_errors():
             image = self._image()
             shape = labels_shape(image, channels=self._channels)
             name = f"{image.name} labels"
@@ -323,12 +323,12 @@ class SegmentWidget(QWidget):
         if self.learning is not None:
             self.learning.session.live = on
         if on:
-            with self._telling():
+            with self._showing_errors():
                 self._begin()
 
     def predict_now(self) -> None:
         """Learn from what is painted, and predict the whole plane."""
-        with self._telling():
+        with self._showing_errors():
             learning, key = self._begin()
             self._in_background(
                 "Predicting", partial(learning.session.predict, key), partial(self._predicted_all, key)
@@ -336,7 +336,7 @@ class SegmentWidget(QWidget):
 
     def count_objects(self) -> None:
         """Draw the numbered objects of the prediction in a Labels layer, and show how many there are."""
-        with self._telling():
+        with self._showing_errors():
             prediction = self._predicted.get(self._key or "")
             if self._key is None or prediction is None:
                 raise InputError("nothing is predicted yet: paint two labels or more, then Predict now")
@@ -350,14 +350,14 @@ class SegmentWidget(QWidget):
 
     def save_model(self, path: str | Path) -> None:
         """Train on all labels and write the model, in the background."""
-        with self._telling():
+        with self._showing_errors():
             learning, _ = self._begin()
             file = Path(path)
             file = file if file.suffix == ".segkit" else file.with_name(file.name + ".segkit")
             self._in_background("Training", partial(learning.save, file, self._report), self._saved)
 
     def _ask_and_save(self) -> None:
-        with self._telling():
+        with self._showing_errors():
             self._begin()
             path, _ = QFileDialog.getSaveFileName(
                 self, "Save the model", "model.segkit", "segkit model (*.segkit)"
@@ -393,13 +393,13 @@ class SegmentWidget(QWidget):
     def _like(self, image: Image) -> dict[str, Any]:
         return like(image, channels=self._channels)
 
-    def _shown(self) -> Shown:
+    def _shown(self) -> TrainingPlane:
         """Find out what is to be learnt from."""
         image, labels = self._image(), self.labels_choice.layer
         if labels is None:
             raise InputError(f"no labels to paint on {image.name}: press New")
         check_shapes(image, labels, channels=self._channels)
-        return Shown(image, labels, self._place(image))
+        return TrainingPlane(image, labels, self._place(image))
 
     def _place(self, image: Image) -> Place:
         dims = self._viewer.dims
@@ -426,9 +426,9 @@ class SegmentWidget(QWidget):
         shown = self._shown()
         if self.learning is not None and not self.learning.fits(shown.image, shown.place):
             self._stop()
-            self._say("Begun anew: this image has other channels than those before")
+            self._show_text("Begun anew: this image has other channels than those before")
         if self.learning is None:
-            self.learning = Learning(self._tell, channels=self._channels, cache=self._cache)
+            self.learning = Learning(self._enqueue, channels=self._channels, cache=self._cache)
             self.learning.session.live = self.live_box.isChecked()
             self._watch_window()
         self._pair(shown.image, shown.labels)
@@ -446,18 +446,18 @@ class SegmentWidget(QWidget):
             if self.learning is None and not self.live_box.isChecked():
                 self._shown()
                 self._fault = None
-                self._say("Paint, then learn and predict")
+                self._show_text("Paint, then learn and predict")
             else:
                 self._begin()
         except SegkitError as error:
             self._key, self._fault = None, str(error)
-            self._say(self._fault)
+            self._show_text(self._fault)
 
     def _mended(self) -> None:
         """Show again what the session is busy with, if a fault stood there."""
         if self._fault is not None:
             self._fault = None
-            self._say(self._status.text, self._status.done)
+            self._show_text(self._status.text, self._status.done)
 
     def _stop(self) -> None:
         learning, self.learning, self._key = self.learning, None, None
@@ -472,7 +472,7 @@ class SegmentWidget(QWidget):
 
     # News from other threads.
 
-    def _tell(self, news: Any) -> None:
+    def _enqueue(self, news: Any) -> None:
         """Take note of news, in any thread."""
         self._news.append(news)
         self._post.arrived.emit()
@@ -493,7 +493,7 @@ class SegmentWidget(QWidget):
             elif isinstance(news, Status):
                 self._status = news
                 if self._fault is None:
-                    self._say(news.text, news.done)
+                    self._show_text(news.text, news.done)
                 if news.task == "needs labels" and news.key is not None:
                     self._clear(news.key)
             elif isinstance(news, Expected):
@@ -503,7 +503,7 @@ class SegmentWidget(QWidget):
                 if news.key == self._wants_objects:
                     self._show_objects(news)
             elif isinstance(news, Failed):
-                self._complain(news.message)
+                self._show_error(news.message)
         for layer in changed.values():
             layer.refresh()
 
@@ -552,12 +552,12 @@ class SegmentWidget(QWidget):
 
     def _report(self, items: Iterable[Any], description: str) -> Iterator[Any]:
         """Show how far training is, from its thread."""
-        self._tell(partial(self.result.setText, f"Training: {description}"))
+        self._enqueue(partial(self.result.setText, f"Training: {description}"))
         yield from items
 
     # Small services.
 
-    def _shown_as(self, key: str) -> Shown | None:
+    def _shown_as(self, key: str) -> TrainingPlane | None:
         return None if self.learning is None else self.learning.planes.get(key)
 
     def _in_background(self, text: str, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
@@ -574,8 +574,8 @@ class SegmentWidget(QWidget):
                 outcome = Failed(" ".join(str(error).split()))
             except Exception as error:  # the thread must not die without a word
                 outcome = Failed(f"unexpected error ({error!r}): please report it; labels are kept")
-            self._tell(self._task_done)
-            self._tell(outcome)
+            self._enqueue(self._task_done)
+            self._enqueue(outcome)
 
         self.result.setText(text)
         self._task = threading.Thread(target=run, name="segkit-request", daemon=True)
@@ -584,22 +584,22 @@ class SegmentWidget(QWidget):
     def _task_done(self) -> None:
         self._task = None
 
-    def _say(self, text: str, done: float = 1.0) -> None:
+    def _show_text(self, text: str, done: float = 1.0) -> None:
         self.status.setText(text)
         self.progress.setValue(round(100 * done))
 
-    def _complain(self, message: str) -> None:
-        self._say(message)
+    def _show_error(self, message: str) -> None:
+        self._show_text(message)
         self.result.clear()
         show_error(message)
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _showing_errors(self) -> Iterator[None]:
         """Report errors of segkit in a notification instead of raising them."""
         try:
             yield
         except SegkitError as error:
-            self._complain(" ".join(str(error).split()))
+            self._show_error(" ".join(str(error).split()))
 
     # Closing.
 
@@ -636,7 +636,7 @@ def _button(text: str, tip: str, call: Callable[[], None]) -> QPushButton:
     return button
 
 
-def _visible(shown: Shown) -> tuple[int, int, int, int]:
+def _visible(shown: TrainingPlane) -> tuple[int, int, int, int]:
     """Return the visible part of a plane; all of it as long as napari has not drawn it."""
     axes = [axis for axis, at in enumerate(shown.place) if at is None]
     sides = [int(shown.labels.data.shape[axis]) for axis in axes]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import Progress, count, first_few, folded, pass_on
+from segkit._common import Progress, count, first_few, group_faults, pass_on
 from segkit.errors import InputError, OutputError
 from segkit.images import IMAGE_EXTENSIONS, UNLABELLED, LabelMap, read_pages, read_pixel_size
 from segkit.images.masks import MaskReader, find_masks, part_folder, size_fault
@@ -183,7 +183,7 @@ def _plan(
     is_held = False
     for stem, mask, image in matched:
         try:
-            pictures, pages, is_outlined = _read(reader, mask, stem, image)
+            pictures, pages, is_outlined = _read_pair(reader, mask, stem, image)
             for page, picture in zip(pages, pictures or (), strict=bool(pictures)):
                 if page.shape != picture.shape[:2]:
                     raise InputError(size_fault(str(mask), picture.shape, page.shape))
@@ -208,11 +208,11 @@ def _plan(
         f"two pictures would be called {path}: rename one" for path, number in uses.items() if number > 1
     ]
     if faults:
-        raise InputError(first_few(folded(faults), most=5, separator="; "))
+        raise InputError(first_few(group_faults(faults), most=5, separator="; "))
     return jobs, contents
 
 
-def _read(
+def _read_pair(
     reader: MaskReader, mask: Path, stem: str, image: Path | None
 ) -> tuple[list[NDArray[Any]] | None, list[NDArray[Any]], bool]:
     """Return the pages of the image, if there is one, the mask of each page, and whether they were outlines."""
@@ -271,7 +271,7 @@ def _measure_file(
     overlay: bool,
 ) -> Iterator[ImageObjects]:
     """Measure each page of a file, and draw it."""
-    of_image, pages, is_outlined = _read(reader, job.mask, job.stem, job.image)
+    of_image, pages, is_outlined = _read_pair(reader, job.mask, job.stem, job.image)
     pictures = [None] * len(pages) if of_image is None else of_image
     file = job.image or job.mask
     is_image = file.suffix.lower() in IMAGE_EXTENSIONS  # outlines do not tell the size of a pixel

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from segkit import __version__
 from segkit._common import LocalProgress, Progress, Workers, count, first_few, one_by_one, pass_on
 from segkit._files import without_sync
-from segkit._files.write import why
+from segkit._files.write import describe_os_error
 from segkit.errors import ConfigError, InputError, OutputError
 from segkit.images import PixelSize
 from segkit.images.outputs import (
@@ -402,8 +402,12 @@ class _FolderRun:
 
 
 def _named(path: Path, error: OutputError) -> str:
-    """Explain why a file cannot be written, by its own name in place of that of the staging."""
-    return f"{path}: {why(error.__cause__)}" if isinstance(error.__cause__, OSError) else str(error)
+    """Explain why a file cannot be written, by its own name in place of the staged file's."""
+    return (
+        f"{path}: {describe_os_error(error.__cause__)}"
+        if isinstance(error.__cause__, OSError)
+        else str(error)
+    )
 
 
 def _is_of_the_disk(error: OutputError) -> bool:

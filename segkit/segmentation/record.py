@@ -21,7 +21,7 @@ from typing import Any
 import tifffile
 from PIL import Image
 
-from segkit._files import alone_in, lock, saving, write_text
+from segkit._files import lock, locked_folder, saving, write_text
 from segkit.errors import OutputError
 from segkit.images import read_pages
 
@@ -60,7 +60,7 @@ def record_of(
     output: Path, planned: Iterable[Path] = (), *, replaces_foreign: bool = False
 ) -> Iterator[Record]:
     """Open the record of an output folder. No other program may write to the folder as long as the block lasts."""
-    with alone_in(output):
+    with locked_folder(output):
         staging = output / HIDDEN / "new"
         shutil.rmtree(staging, ignore_errors=True)  # of a killed run
         try:

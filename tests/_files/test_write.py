@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from segkit._files import atomic, remove_unfinished, remove_unfinished_of, saving, without_sync, write_text
-from segkit._files.write import why
+from segkit._files.write import describe_os_error
 from segkit.errors import OutputError
 
 
@@ -92,7 +92,7 @@ def test_reason_and_cure_are_said():
         (errno.ENAMETOOLONG, "too long", "choose a shorter one"),
         (errno.EIO, "Input/output error", "check the disk"),
     ):
-        message = why(OSError(code, os.strerror(code)))
+        message = describe_os_error(OSError(code, os.strerror(code)))
         assert reason in message
         assert cure in message
 

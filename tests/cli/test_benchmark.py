@@ -8,7 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from segkit._files import alone_in
+from segkit._files import locked_folder
 from segkit.cli.phantom import make_demo_set
 from segkit.errors import ConfigError
 from segkit.images import read_mask, write_image, write_mask, write_probability
@@ -100,7 +100,7 @@ def test_an_interruption_tells_what_is_kept(folder, tmp_path, monkeypatch, segki
 
 
 def test_two_benchmarks_into_one_folder(folder, tmp_path, segkit):
-    with alone_in(tmp_path / "out"):
+    with locked_folder(tmp_path / "out"):
         code, _, error = segkit(*benchmark_of(folder, tmp_path), "--methods", "forest")
     assert (code, f"{tmp_path / 'out'} is in use by another program" in error) == (2, True)
     assert not (tmp_path / "out").exists()

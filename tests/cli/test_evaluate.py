@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from segkit._files import alone_in
+from segkit._files import locked_folder
 from segkit.images import write_mask
 
 FILES = {"index.html", "scores.csv", "summary.csv"}
@@ -110,7 +110,7 @@ def test_a_fault_at_a_write_names_the_file_and_leaves_each_file_whole_or_absent(
 
 
 def test_two_runs_into_one_folder(run, folders, tmp_path):
-    with alone_in(tmp_path / "report"):
+    with locked_folder(tmp_path / "report"):
         status, _, err = run(*folders, "-o", tmp_path / "report")
     assert status == 2
     assert f"{tmp_path / 'report'} is in use by another program" in err

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from segkit import ModuleBank, Segmenter
-from segkit._files import alone_in
+from segkit._files import locked_folder
 from segkit.cli.interrupt import terminated_as_by_ctrl_c
 from segkit.features import Module
 from segkit.images import write_image
@@ -98,7 +98,7 @@ def test_resume_goes_on_and_overwrite_needs_a_second_word_for_other_masks(line, 
 
 
 def test_the_second_of_two_runs_is_refused(line, segkit, tmp_path):
-    with alone_in(tmp_path / "out"):
+    with locked_folder(tmp_path / "out"):
         code, _, err = segkit(*line)
         assert [path.name for path in (tmp_path / "out").rglob("*")] == [".segkit", "lock"]
     assert code == 2

@@ -9,7 +9,7 @@ import pytest
 import tifffile
 
 from segkit import Segmenter, predict_folder
-from segkit._files import alone_in
+from segkit._files import locked_folder
 from segkit.baselines import PixelForest
 from segkit.errors import InputError, OutputError
 from segkit.images import PixelSize, read_mask, write_image, write_mask
@@ -390,7 +390,7 @@ def test_an_interrupted_run_leaves_no_summary_of_an_earlier_one(run, out, monkey
 
 
 def test_two_runs_on_one_folder(run, out):
-    with alone_in(out), pytest.raises(InputError, match=r"out is in use by another program"):
+    with locked_folder(out), pytest.raises(InputError, match=r"out is in use by another program"):
         run(resume=True)
     run(resume=True)
 
