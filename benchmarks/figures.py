@@ -58,7 +58,7 @@ N_SHOWN, N_KNOWN, N_COMPONENTS = 600, 3000, 2048
 # Multiples of the inverse median squared distance.
 WIDTHS = {"wide Gaussian": 2.0**-6, "median Gaussian": 1.0, "narrow Gaussian": 2.0**6}
 CHANNELS, MIXTURE = "all channels", "the recipe's mixture"
-# Penalty of the linear SVM that judges features with a mean diagonal of 1: segkit's usual one.
+# Penalty of the linear SVM that scores features with a mean diagonal of 1: segkit's usual one.
 PENALTY = 1e-3
 SHORT = {
     "segkit-networks": "segkit, two networks",

@@ -217,8 +217,8 @@ def validate(features: Any, task: Task) -> dict[str, Any]:
     start = time.process_time()
     some = np.random.default_rng(task.seed).permutation(len(task.X))[: task.sizes.validation]
     decisions = _held_out_decisions(features.transform(task.X[some]), task, some)
-    judged = ~np.isnan(decisions)
-    decision, drawn = decisions[judged], task.drawn.subset(some[judged])
+    is_decided = ~np.isnan(decisions)
+    decision, drawn = decisions[is_decided], task.drawn.subset(some[is_decided])
     threshold = best_threshold(decision, drawn.label, drawn.weight, drawn.image)
     found = {
         name: float(image_iou(decision > cut, drawn.label, drawn.weight, drawn.image).mean())

@@ -185,7 +185,7 @@ class Folds:
     def inner(self, products: Array, penalties: Sequence[float]) -> dict[Any, float]:
         """Mean losses of inner cross-validation: {(outer fold, penalty): mean over the other folds}.
 
-        The learning rows outside two folds train one model, which judges for either fold by its error on the other.
+        The learning rows outside two folds train one model, which decides for either fold by its error on the other.
         """
         errors: dict[Any, list[float]] = {}
         names = np.unique(self.folds)

@@ -49,10 +49,10 @@ class PixelForest(BaseSegmenter):
         As for `Segmenter`: each channel less its mean over the image, or as it is.
     threshold : {"quantile+otsu", "quantile", "iou", "zero"}, default="zero"
         Rule for the decision above which a pixel is of the second of two classes, as for `Segmenter`. The decision is
-        the difference of the two probabilities, in [-1, 1]. "zero" is the more probable class. The other rules judge
+        the difference of the two probabilities, in [-1, 1]. "zero" is the more probable class. The other rules score
         `threshold_pixels`, each by trees that saw nothing of its image (of its block, of a single image).
     threshold_pixels : int, default=6000
-        Number of pixels that the threshold is judged on, balanced over classes as far as available.
+        Number of pixels that the threshold is chosen on, balanced over classes as far as available.
     interpolation : {"linear", "nearest"}, default="linear"
         How maps with fewer cells than the image has pixels are read.
     unlabelled : int or None, default=255

@@ -50,12 +50,12 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
     images = {item.stem: item.image for item in items}
     masks = {item.stem: item.mask for item in items}
     instances = {item.stem: item.instances for item in items if item.instances is not None}
-    lesson = [instances[stem] for stem in job["train"] if instances]
+    annotated = [instances[stem] for stem in job["train"] if instances]
     segmenter = Method.from_dict(job["name"], job["method"]).build(
         job["seed"], job["checkpoint"], context=job.get("reading", {}).get("context", 0)
     )
-    learns_objects = bool(lesson) and isinstance(segmenter, Segmenter)
-    further: dict[str, Any] = {"instances": lesson} if learns_objects else {}
+    learns_objects = bool(annotated) and isinstance(segmenter, Segmenter)
+    further: dict[str, Any] = {"instances": annotated} if learns_objects else {}
     resumed = job["checkpoint"] is not None and Path(job["checkpoint"]).exists()
     # Warnings become notes in the results, for nobody reads the output of this process.
     with warnings.catch_warnings(record=True) as caught:
@@ -73,7 +73,7 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
                 "training went on from a checkpoint: its seconds are those since then", stacklevel=1
             )
     own = {"method": job["name"], "n_train": job["n_train"], "seed": job["seed"]}
-    radius = typical_radius(lesson)
+    radius = typical_radius(annotated)
     records = []
     for stem in job["test"]:
         start = time.perf_counter()

@@ -1,6 +1,6 @@
 """The classifier of pixels: kept channels, standardised, through a mixture of kernels, into a linear SVM.
 
-The segmenter trains one on its training images, the held-out judge one for each fold. Dense prediction reads the linear
+The segmenter trains one on its training images, and one for each fold that is held out. Dense prediction reads the linear
 and the nonlinear part of its decisions.
 """
 

@@ -1,4 +1,4 @@
-"""Which settings tell the annotated objects apart best, judged on images that were held out of training."""
+"""Which settings tell the annotated objects apart best on images that were held out of training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regions too small to be objects or holes, judged by the smallest annotated ones."""
+"""Regions too small to be objects or holes, compared with the smallest annotated ones."""
 
 from __future__ import annotations
 

@@ -351,7 +351,9 @@ def test_of_seven_images_five_parts_are_held_out_and_strokes_are_judged_without_
     images = (evaluator.images * 3)[:7]
     masks = [(image[:, :, 0] > 0.25).astype(np.intp) for image in images]
     drawn, training = (draw_pixels(masks, 2, n_pixels, rng) for n_pixels in (200, 300))
-    seven = replace(evaluator, images=images, drawn=drawn, training=training, ids=masks, least=np.zeros((2, 2)))
+    seven = replace(
+        evaluator, images=images, drawn=drawn, training=training, ids=masks, least=np.zeros((2, 2))
+    )
     for sparse in ([], [0]):
         with pytest.raises(HoldOutError) as noted:
             replace(seven, sparse=sparse).evaluate(MultiscaleBank(sigma_max=2), lambda items, _: items)
@@ -530,13 +532,13 @@ def test_grids_hold_fewer_pixels_where_memory_is_short(evaluator, monkeypatch):
         mask[4 + place : 14, 5:20] = 1
     known = replace(evaluator, ids=ids, least=NO_LEAST)
     bank = MultiscaleBank(sigma_max=2)
-    assert len(known.run(bank, follow).choice.images) == 3
+    assert len(known.evaluate(bank, follow).choice.images) == 3
     n_drawn = evaluator.drawn.label.size
     bytes_of_pixel = 4 * bank.n_channels(1)
     monkeypatch.setattr("segkit.segmentation.held_out.MEMORY_LIMIT", bytes_of_pixel * (n_drawn + 3 * 399))
-    assert known.run(bank, follow).choice.images == ()  # too few to tell an IoU by
+    assert known.evaluate(bank, follow).choice.images == ()  # too few to tell an IoU by
     monkeypatch.setattr("segkit.segmentation.held_out.MEMORY_LIMIT", bytes_of_pixel * (n_drawn + 3 * 400))
-    assert len(known.run(bank, follow).choice.images) == 3
+    assert len(known.evaluate(bank, follow).choice.images) == 3
     assert evaluator.evaluate(bank, follow).choice.images == ()
 
 
