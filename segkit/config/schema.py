@@ -1,7 +1,7 @@
 """The options of a run: one typed schema, defaults < YAML file < ``--set key=value``.
 
-Every key of a configuration file is a field below, or in `segkit.config.banks`, and the field's comment in
-``configs/`` describes it. A key that does not exist is an error that names the nearest one that does.
+Every key of a configuration file is a field below or, of a bank, mostly a parameter of its constructor, and its comment
+in ``configs/`` describes it. A key that does not exist is an error that names the nearest one that does.
 """
 
 from __future__ import annotations
@@ -56,11 +56,10 @@ class SelectionConfig(Section):
 
     def build(self) -> MMDSelector | ConditionalCovarianceSelector:
         """Make the selector; its seed is the segmenter's."""
+        given = {} if self.n_features is None else {"n_features_to_select": self.n_features}
         if self.method == "mmd":
-            return MMDSelector() if self.n_features is None else MMDSelector(self.n_features)
-        return ConditionalCovarianceSelector(
-            n_features_to_select=128 if self.n_features is None else self.n_features, tol=SELECTION_TOL
-        )
+            return MMDSelector(**given)
+        return ConditionalCovarianceSelector(**given, tol=SELECTION_TOL)
 
 
 class KernelConfig(Section):
