@@ -104,7 +104,7 @@ def serve(
     session: LiveSession,
     *,
     port: int = 0,
-    tell: Callable[[str], None] = print,
+    notify: Callable[[str], None] = print,
     open_browser: bool = True,
 ) -> None:
     """Show the page until Ctrl-C; then save and close the session.
@@ -117,7 +117,7 @@ def serve(
         Learns from the labels and predicts. It is closed at the end.
     port : int
         Port on this machine; 0 for any free one.
-    tell : callable
+    notify : callable
         Is given the address.
     open_browser : bool
         Whether to open the address in the browser.
@@ -143,7 +143,7 @@ def serve(
             server_header=False,
         )
         address = f"http://127.0.0.1:{port}/?token={token}"
-        tell(address)
+        notify(address)
         if open_browser:
             webbrowser.open(address)
         if threading.current_thread() is threading.main_thread():

@@ -155,12 +155,12 @@ class Benchmark:
         self,
         *,
         progress: Progress = pass_on,
-        tell: Callable[[str], object] = _logger.warning,
+        notify: Callable[[str], object] = _logger.warning,
         workers: Workers | None = None,
     ) -> dict[str, Any]:
         """Run the unfinished units, write the results, and return the content of ``results.json``.
 
-        ``results.csv`` and ``manifest.json`` are written too. `progress` is as for `Segmenter.fit`; `tell` receives a
+        ``results.csv`` and ``manifest.json`` are written too. `progress` is as for `Segmenter.fit`; `notify` receives a
         message for each failed unit, by default the log. `workers` spread the units over processes and machines, such
         as `segkit.scale.Cluster.spread`; by default they run here, one after the other.
         """
@@ -172,7 +172,7 @@ class Benchmark:
                 except ClusterError as died:  # its workers: it has failed, as one whose process died has
                     found = self._fail(unit, str(died))
                 if "error" in found:
-                    tell(f"{unit.name} failed: {found['error']}")
+                    notify(f"{unit.name} failed: {found['error']}")
         result = self.collect()
         write_json(self.output / "results.json", result)
         write_json(self.output / "manifest.json", {"format_version": FORMAT_VERSION} | result["manifest"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segkit.cli.options import ConfigOption, ImagesArgument, MemoryLimitOption, SetOption
-from segkit.cli.terminal import say
+from segkit.cli.terminal import echo
 from segkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def annotate(
         raise ConfigError(
             f'segkit annotate needs {", ".join(missing)}, not installed here: pip install "segkit-bio[annotate]"'
         )
-    say("segkit annotate: starting ...")
+    echo("segkit annotate: starting ...")
     from segkit.annotate import serve
     from segkit.config.schema import Config
     from segkit.images.outputs import refuse_unwritable
@@ -75,15 +75,15 @@ def annotate(
         named = classes_of_map(trained.label_map_)
     with Project(images, output, classes=named, masks=masks, reading=reading) as project:
         for message in project.messages:
-            say(message)
+            echo(message)
         serve(
             project,
             LiveSession(project, config=settings, model=trained),
             port=port,
-            tell=lambda address: say(f"segkit annotate: {address} (Ctrl-C ends; labels in {output})"),
+            notify=lambda address: echo(f"segkit annotate: {address} (Ctrl-C ends; labels in {output})"),
             open_browser=not no_browser,
         )
-    say(f"segkit annotate: ended; labels are in {output / 'masks'}")
+    echo(f"segkit annotate: ended; labels are in {output / 'masks'}")
 
 
 def _reading(given: Reading, trained: Reading | None) -> Reading:

@@ -43,10 +43,10 @@ from segkit.cli.terminal import (
     describe_objects,
     describe_scores,
     describe_training,
+    echo,
+    notifier,
     progress_bars,
-    say,
     show_warning,
-    teller,
 )
 from segkit.cli.train import train
 from segkit.errors import ConfigError, InputError, ModelFileError, SegkitError
@@ -74,10 +74,10 @@ def main() -> None:
             app(arguments)
     except SystemExit as end:
         if end.code == INTERRUPTED:
-            say("segkit: interrupted", err=True)
+            echo("segkit: interrupted", err=True)
         raise
     except Stopped as stop:
-        say(f"segkit: interrupted: {stop}", err=True)
+        echo(f"segkit: interrupted: {stop}", err=True)
         sys.exit(INTERRUPTED)
     except SegkitError as error:
         if debug:
@@ -100,13 +100,13 @@ def main() -> None:
 
 
 def _fail(message: str) -> None:
-    say(f"segkit: {message}", err=True)
+    echo(f"segkit: {message}", err=True)
     sys.exit(2)
 
 
 def _print_version(value: bool) -> None:
     if value:
-        say(f"segkit {__version__}")
+        echo(f"segkit {__version__}")
         raise typer.Exit
 
 
@@ -171,12 +171,12 @@ def measure(
             skip=EXTRAS,
             progress=follow,
         )
-    tell = teller(quiet=quiet)
+    notify = notifier(quiet=quiet)
     for message in [*result.messages, *describe_objects(result.images)]:
-        tell(message)
-    tell(f"Tables: {result.files[0]}, {result.files[1]}")
+        notify(message)
+    notify(f"Tables: {result.files[0]}, {result.files[1]}")
     if overlay:
-        tell(f"overlay in {output / 'overlay'}")
+        notify(f"overlay in {output / 'overlay'}")
 
 
 app.command()(evaluate)
@@ -261,7 +261,7 @@ def benchmark(
         reading=data.reading,
     )
     refuse_unwritable(output / "results.json")
-    tell = teller(quiet=quiet)
+    notify = notifier(quiet=quiet)
     with locked_folder(output):
         run.check_output(resume=resume, overwrite=overwrite)
         for message in [
@@ -269,20 +269,20 @@ def benchmark(
             *run.messages,
             *(f"left out: {entry['reason']}" for entry in run.left_out),
         ]:
-            tell(message)
+            notify(message)
         try:
             with spread_over(scheduler, n_workers) as workers, progress_bars(quiet=quiet) as follow:
-                result = run.run(progress=follow, tell=lambda line: say(line, err=True), workers=workers)
+                result = run.run(progress=follow, notify=lambda line: echo(line, err=True), workers=workers)
         except KeyboardInterrupt:
-            say(
+            echo(
                 f"{run.n_done} of {count(len(run.units), 'run')} kept: the same command with --resume goes on",
                 err=True,
             )
             raise
         pictures = pictures_of_benchmark(run)
         write_report(result, output / "index.html", pictures, title=title, scores_file="results.csv")
-    tell(describe_benchmark(result))
-    tell(f"Report: {output / 'index.html'}")
+    notify(describe_benchmark(result))
+    notify(f"Report: {output / 'index.html'}")
     if result["failures"]:
         raise typer.Exit(1)
 
@@ -323,7 +323,7 @@ def inspect(
                 reading=data.reading,
             )
         )
-        say(report.describe())
+        echo(report.describe())
         if report.faults:
             raise InputError(f"{count(len(report.faults), 'fault')} above: to be mended before training")
         return
@@ -332,9 +332,9 @@ def inspect(
 
     header, arrays = read_model(path)
     segmenter = segmenter_of(header, arrays, str(path))
-    say(describe_model(header, explain=explain))
+    echo(describe_model(header, explain=explain))
     if explain:
-        say(describe_alarms(segmenter.alarms_, explain=True))
+        echo(describe_alarms(segmenter.alarms_, explain=True))
     if faults := find_faults(segmenter):
         raise ModelFileError(f"{path}: {' '.join(faults)}")
 
@@ -364,21 +364,21 @@ def demo(
     output = output or Path("segkit-demo-objects" if objects else "segkit-demo")
     refuse_existing([output], overwrite=overwrite)
     refuse_unwritable(output / "images" / "1.png", within=output)
-    tell = teller(quiet=quiet)
+    notify = notifier(quiet=quiet)
     if objects:
         from segkit.cli.demo import run_object_demo
 
         with progress_bars(quiet=quiet) as follow:
             counted = run_object_demo(output, seed=seed, progress=follow)
-        tell(counted.describe())
+        notify(counted.describe())
         return
     from segkit.cli.demo import run_demo
 
     with progress_bars(quiet=quiet) as follow:
         result = run_demo(output, seed=seed, progress=follow)
-    tell(describe_training(result.summary, result.label_map, result.stems))
-    tell(describe_scores(result.scores))
-    tell(f"Pictures: {result.picture}")
+    notify(describe_training(result.summary, result.label_map, result.stems))
+    notify(describe_scores(result.scores))
+    notify(f"Pictures: {result.picture}")
 
 
 def _read_sizes(text: str) -> list[int]:

@@ -18,7 +18,7 @@ from segkit.cli.options import (
     TitleOption,
     read_meanings,
 )
-from segkit.cli.terminal import describe_scores, say, teller
+from segkit.cli.terminal import describe_scores, echo, notifier
 
 if TYPE_CHECKING:
     from segkit.evaluation.read_masks import ReadMasks
@@ -81,13 +81,13 @@ def evaluate(
             _write_report(found, output, (predictions, masks, images), title)
         if json_file is not None:
             write_text(json_file, json.dumps(result, indent=2, allow_nan=False) + "\n")
-    tell = teller(quiet=quiet)
-    tell(describe_scores(result))
+    notify = notifier(quiet=quiet)
+    notify(describe_scores(result))
     if output is not None:
-        tell(f"Report: {files[0]}; tables: {', '.join(map(str, files[1:]))}")
+        notify(f"Report: {files[0]}; tables: {', '.join(map(str, files[1:]))}")
     if found.failed:
         faults = [f"{stem} ({reason})" for stem, reason in found.failed.items()]
-        say(
+        echo(
             f"segkit: {count(len(faults), 'true mask')} not scored: {first_few(faults, most=3, separator='; ')}",
             err=True,
         )

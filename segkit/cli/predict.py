@@ -24,7 +24,7 @@ from segkit.cli.options import (
     read_pixel_size,
     spread_over,
 )
-from segkit.cli.terminal import describe_object_model, progress_bars, say, teller
+from segkit.cli.terminal import describe_object_model, echo, notifier, progress_bars
 from segkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def predict(
             estimate = estimate_folder(segmenter, images, output, kinds, follow, axes)
         for fault in estimate.faults:
             _warn(f"would fail: {fault}")
-        say(estimate.summarise())
+        echo(estimate.summarise())
         return
     if by_region:
         refused = {
@@ -147,7 +147,7 @@ def predict(
             )
         with spread_over(scheduler, n_workers) as workers, progress_bars(quiet=quiet) as follow:
             options |= {"level": level or 0, "workers": workers, "progress": follow}
-            _predict_large(segmenter, images, output, teller(quiet=quiet), options)
+            _predict_large(segmenter, images, output, notifier(quiet=quiet), options)
         return
     start = time.perf_counter()
     try:
@@ -167,26 +167,26 @@ def predict(
     except Interrupted as stop:
         done = f"{stop.n_written} of {count(stop.n_images, 'image')} written"
         raise Stopped(f"{done}; the same command with --resume goes on") from stop
-    tell = teller(quiet=quiet)
+    notify = notifier(quiet=quiet)
     made = len(outcome.masks) - outcome.n_kept
     pace = f" ({(time.perf_counter() - start) / made:.2f} s a file)" if made else ""
-    tell(f"{count(len(outcome.masks), 'mask file')} in {output}{pace}")
+    notify(f"{count(len(outcome.masks), 'mask file')} in {output}{pace}")
     for name, wanted in (("probability", probability), ("overlay", overlay), ("objects", objects)):
         if wanted:
-            tell(f"{name} in {output / name}")
+            notify(f"{name} in {output / name}")
     if objects:
-        tell(describe_object_model(segmenter.objects_))
-        tell(f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
+        notify(describe_object_model(segmenter.objects_))
+        notify(f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
     if expected := outcome.summarise_expected():
-        tell(expected)
+        notify(expected)
     for doubt in outcome.summarise_warnings():
         _warn(f"note: {doubt}")
-    _name_some(outcome.skipped, tell)
+    _name_some(outcome.skipped, notify)
     if outcome.failed:
         _name_some(outcome.failed, _warn)
         _warn(outcome.summarise())
         raise typer.Exit(1)
-    tell(outcome.summarise())
+    notify(outcome.summarise())
 
 
 def _read_axes(overrides: list[str] | None) -> str | None:
@@ -200,7 +200,7 @@ def _read_axes(overrides: list[str] | None) -> str | None:
 
 
 def _predict_large(
-    segmenter: Segmenter, image: Path, output: Path, tell: Callable[[str], None], options: dict[str, Any]
+    segmenter: Segmenter, image: Path, output: Path, notify: Callable[[str], None], options: dict[str, Any]
 ) -> None:
     """Segment one image by region."""
     from segkit.segmentation.large import segment_large
@@ -210,10 +210,10 @@ def _predict_large(
         outcome = segment_large(segmenter, image, output, **options)
     except KeyboardInterrupt as stop:
         raise Stopped("the same command with --resume goes on") from stop
-    tell(f"{count(outcome.n_tiles, 'tile')}, labels in {outcome.labels}")
+    notify(f"{count(outcome.n_tiles, 'tile')}, labels in {outcome.labels}")
     if outcome.probability is not None:
-        tell(f"probability in {outcome.probability}")
-    tell(f"shares: {outcome.row.shares}; see {output / SUMMARY}")
+        notify(f"probability in {outcome.probability}")
+    notify(f"shares: {outcome.row.shares}; see {output / SUMMARY}")
     for fault in outcome.faults[:_N_NAMED]:
         _warn(fault)
     if outcome.faults:
@@ -225,13 +225,13 @@ def _predict_large(
 
 def _warn(line: str) -> None:
     """Write a line on standard error, even with --quiet."""
-    say(line, err=True)
+    echo(line, err=True)
 
 
-def _name_some(rows: Sequence[ImageRow], tell: Callable[[str], None]) -> None:
+def _name_some(rows: Sequence[ImageRow], notify: Callable[[str], None]) -> None:
     """Write why the first images were not written, a line each; two whose results clash have one line."""
     lines = list(dict.fromkeys(f"{row.status}: {row.reason}" for row in rows))
     for line in lines[:_N_NAMED]:
-        tell(line)
+        notify(line)
     if len(lines) > _N_NAMED:
-        tell(f"{rows[0].status}: {len(lines) - _N_NAMED} more")
+        notify(f"{rows[0].status}: {len(lines) - _N_NAMED} more")

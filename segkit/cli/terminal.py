@@ -57,7 +57,7 @@ class progress_bars:  # noqa: N801
                 due = time.monotonic() - self._told > SECONDS_BETWEEN_LINES
                 # a loop that began in the log ends there
                 if self._logs and (due or (began and done == len(items))):
-                    say(f"{description}: {done} of {len(items)}", err=True)
+                    echo(f"{description}: {done} of {len(items)}", err=True)
                     self._told, began = time.monotonic(), True
         finally:
             self._depth -= 1
@@ -66,21 +66,21 @@ class progress_bars:  # noqa: N801
                 self._bars.remove_task(task)
 
 
-def say(text: str, *, err: bool = False) -> None:
+def echo(text: str, *, err: bool = False) -> None:
     """Write lines on standard output or error. Control characters of names are escaped: a terminal would obey them."""
     typer.echo(printable(text), err=err)
 
 
-def teller(*, quiet: bool) -> Callable[[str], None]:
+def notifier(*, quiet: bool) -> Callable[[str], None]:
     """Return what writes a line, or nothing if `quiet`."""
-    return (lambda _: None) if quiet else say
+    return (lambda _: None) if quiet else echo
 
 
 def show_warning(message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any) -> None:
     """Show our own warnings in one line, and leave out those of libraries about themselves."""
     is_of_reader = Path(filename).parent.name in _READERS
     if issubclass(category, UserWarning) and not is_of_reader:
-        say(f"note: {' '.join(str(message).split())}", err=True)
+        echo(f"note: {' '.join(str(message).split())}", err=True)
 
 
 def describe_training(

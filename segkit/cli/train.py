@@ -25,9 +25,9 @@ from segkit.cli.terminal import (
     describe_alarms,
     describe_object_model,
     describe_training,
+    echo,
+    notifier,
     progress_bars,
-    say,
-    teller,
 )
 from segkit.errors import ConfigError
 
@@ -104,19 +104,19 @@ def train(
     settings = recorded.configure(overrides) if recorded else Config.load(None if auto else config, overrides)
     only_annotated = only_annotated or (recorded is not None and recorded.only_annotated)
     remove_unfinished_of(output)
-    dataset = _read(images, masks, settings, level, only_annotated=only_annotated)
-    tell = teller(quiet=quiet)
+    dataset = _read_dataset(images, masks, settings, level, only_annotated=only_annotated)
+    notify = notifier(quiet=quiet)
     for message in dataset.describe():
-        tell(message)
+        notify(message)
     n_channels = dataset.images[0].shape[2]
     if auto:
         banks = _banks_at_hand(n_channels)
         settings = Config.from_options(settings.to_settings()["config"] | {"bank": banks})
-        tell(_describe_banks(banks, n_channels, len(dataset.images)))
+        notify(_describe_banks(banks, n_channels, len(dataset.images)))
     segmenter = settings.build(z_spacing=dataset.z_spacing)
     if recorded is not None:
         for message in recorded.compare(segmenter, dataset, str(images), other_images=other_images):
-            tell(message)
+            notify(message)
     with spread_over(scheduler, n_workers) as workers, progress_bars(quiet=quiet) as follow:
         segmenter.fit(
             dataset.images,
@@ -133,17 +133,19 @@ def train(
         settings=settings.to_settings(only_annotated=only_annotated),
     )
     summary, label_map = segmenter.summary_, segmenter.label_map_
-    (say if explain else tell)(describe_training(summary, label_map, dataset.stems, explain=explain))
+    (echo if explain else notify)(describe_training(summary, label_map, dataset.stems, explain=explain))
     if lines := describe_alarms(segmenter.alarms_, explain=explain):
-        (say if explain else tell)(lines)
+        (echo if explain else notify)(lines)
     if dataset.instances is not None:
-        (say if explain else tell)(describe_object_model(segmenter.objects_, explain=explain))
-    tell(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
+        (echo if explain else notify)(describe_object_model(segmenter.objects_, explain=explain))
+    notify(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
     if advice := _advise(settings, n_channels, explain=explain):
-        (say if explain else tell)(advice)
+        (echo if explain else notify)(advice)
 
 
-def _read(images: Path, masks: Path, settings: Config, level: int | None, *, only_annotated: bool) -> Dataset:
+def _read_dataset(
+    images: Path, masks: Path, settings: Config, level: int | None, *, only_annotated: bool
+) -> Dataset:
     """Read the annotated images, or the annotated regions of an image that is read by region."""
     from segkit.images import load_pairs
     from segkit.images.annotated_regions import read_annotated_regions

@@ -140,7 +140,7 @@ class OrbitAveraged(TiledBank):
             seen = _seen(frame, tile.core, reach, margin, self.alignment)
             corner = np.array([side.start for side in seen])
             for stack in self._bank.iter_maps(cast(FloatArray, frame), Tile(seen, seen), wanted):
-                yield _read(frame, replace(stack, offset=tuple(stack.offset + corner)), image.shape, tile)
+                yield _resample(frame, replace(stack, offset=tuple(stack.offset + corner)), image.shape, tile)
 
         turns = [move.turn for move in self._moves()]
         side_by_side = tile.shape[0] * tile.shape[1] <= PIXELS_SIDE_BY_SIDE and count_threads() > 1
@@ -239,7 +239,9 @@ def _seen(frame: _Symmetry | _Turned, core: Sides, reach: int, margin: int, alig
     return sides[0], sides[1]
 
 
-def _read(frame: _Symmetry | _Turned, stack: FeatureMaps, shape: tuple[int, ...], tile: Tile) -> FeatureMaps:
+def _resample(
+    frame: _Symmetry | _Turned, stack: FeatureMaps, shape: tuple[int, ...], tile: Tile
+) -> FeatureMaps:
     """Read maps of a turned image at cells of the same stride, centred on the image, as far as a tile's core needs them."""
     rows, cols = (
         _cells(length, stack.stride, core) for length, core in zip(shape[:2], tile.core, strict=True)

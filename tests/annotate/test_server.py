@@ -290,7 +290,7 @@ from segkit.annotate import serve
 from tests.annotate.fakes import FakeProject, FakeSession
 project = FakeProject({"a": np.eye(9, dtype=np.float32)})
 session = FakeSession(project)
-serve(project, session, open_browser=False, tell=lambda address: print(address, flush=True))
+serve(project, session, open_browser=False, notify=lambda address: print(address, flush=True))
 print("closed" if session.closed else "open")
 """
 

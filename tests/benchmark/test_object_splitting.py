@@ -82,7 +82,7 @@ def learnt(discs, small_segkit):
 @pytest.fixture(scope="module")
 def finished(discs, small_forest, units_here, tmp_path_factory):
     run = benchmark(discs, tmp_path_factory.mktemp("out"), [small_forest])
-    return run, run.run(tell=pytest.fail)
+    return run, run.run(notify=pytest.fail)
 
 
 def test_annotated_images_are_read_as_for_training(discs):
@@ -238,7 +238,7 @@ def test_finished_runs_are_kept_and_not_mixed(finished, discs, small_forest, mon
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("a unit ran again"))
     again = benchmark(discs, run.output, [small_forest])
     again.check_output(resume=True)
-    assert len(again.run(tell=pytest.fail)["records"]) == len(result["records"])
+    assert len(again.run(notify=pytest.fail)["records"]) == len(result["records"])
     without = benchmark(discs, run.output, [small_forest], masks="classes", objects=False)
     with pytest.raises(OutputError, match="holds runs with scores of objects: add --objects, or choose"):
         without.check_output(resume=True)
@@ -255,7 +255,7 @@ def test_without_objects_no_run_knows_of_them(discs, small_forest, tmp_path):
     run = benchmark(discs, tmp_path, [small_forest], masks="classes", objects=False, masks_are=None)
     options = run._options(run.units[0])
     assert "objects" not in options
-    assert "object_thresholds" not in run.run(tell=pytest.fail)
+    assert "object_thresholds" not in run.run(notify=pytest.fail)
     with pytest.raises(InputError, match="hold classes, and --objects scores objects one by one: give masks"):
         benchmark(discs, tmp_path, [small_forest], masks="classes", masks_are=None)
 

@@ -32,7 +32,7 @@ def finished(folder, small_forest, units_here, tmp_path_factory):
     [broken] = load_methods(["segkit-vgg"], None, ["segkit-vgg.bank.weights=nowhere.npz"])
     run = benchmark(folder, tmp_path_factory.mktemp("out"), [small_forest, broken], train_sizes=[1, 30])
     said = []
-    return run, run.run(tell=said.append), said
+    return run, run.run(notify=said.append), said
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_runs_of_other_methods_and_sizes_are_joined(finished, small_forest, fold
     added.check_output(resume=True)
     assert [unit.name for unit in added.units] == ["forest-n01-seed0", "other-n03-seed0"]
     assert added.n_done == 1
-    result = added.run(tell=pytest.fail)
+    result = added.run(notify=pytest.fail)
     assert list(result["methods"]) == ["other", "forest"]
     assert result["train_sizes"] == [1, 3]
     done = {(record["method"], record["n_train"]) for record in result["records"]}
@@ -114,7 +114,7 @@ def test_runs_of_other_methods_and_sizes_are_joined(finished, small_forest, fold
     again = benchmark(folder, tmp_path / "out", [small_forest])
     again.check_output(resume=True)
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("a unit ran again"))
-    assert len(again.run(tell=pytest.fail)["records"]) == len(result["records"])
+    assert len(again.run(notify=pytest.fail)["records"]) == len(result["records"])
 
 
 def test_runs_of_other_options_or_images_are_kept(finished, small_forest, folder, tmp_path):
@@ -181,7 +181,7 @@ def test_pictures_of_an_earlier_run_go_when_its_unit_starts(folder, small_forest
     mask_file, _ = run.picture_files("forest", "0")
     write_mask(mask_file, np.eye(8, dtype=np.uint8))
     stand_in(1)
-    run.run(tell=lambda _: None)
+    run.run(notify=lambda _: None)
     assert not mask_file.exists()
 
 
@@ -193,7 +193,7 @@ def test_a_process_without_a_result_is_told(folder, small_forest, tmp_path, stan
         (1, "first line\nlast line\n", "the process ended without a result (exit status 1): last line"),
     ):
         stand_in(status, errors)
-        result = run.run(tell=lambda _: None)
+        result = run.run(notify=lambda _: None)
         assert result["failures"][0]["error"] == message
         assert result["records"] == []
 
@@ -203,7 +203,7 @@ def test_processes_of_their_own_give_the_same(
     finished, folder, small_forest, units_here, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("subprocess.run", units_here)
-    again = benchmark(folder, tmp_path, [small_forest]).run(tell=pytest.fail)
+    again = benchmark(folder, tmp_path, [small_forest]).run(notify=pytest.fail)
     found, expected = ([one["confusion"] for one in result["records"]] for result in (again, finished[1]))
     assert found == expected
 

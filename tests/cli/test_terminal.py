@@ -8,8 +8,8 @@ from segkit.cli.terminal import (
     describe_alarms,
     describe_benchmark,
     describe_scores,
+    echo,
     progress_bars,
-    say,
     show_warning,
 )
 from segkit.segmentation.alarms import Alarms, ExpectedIoU
@@ -136,7 +136,7 @@ def test_nothing_is_said_of_margins_that_are_unknown():
 
 
 def test_control_characters_of_names_do_not_reach_the_terminal(capsys):
-    say("images\x1b[2J/a\udcff.png\n1 fault")
+    echo("images\x1b[2J/a\udcff.png\n1 fault")
     show_warning("a\x07.png: dark", UserWarning, "segkit/images/read.py")
     told = capsys.readouterr()
     assert told.out == "images\\x1b[2J/a\\xff.png\n1 fault\n"

@@ -38,7 +38,7 @@ def test_a_run_whose_workers_died_has_failed(units_here, folder, small_forest, t
 
     said = []
     run = benchmark(folder, tmp_path / "out", [small_forest])
-    result = run.run(tell=said.append, workers=deadly)
+    result = run.run(notify=said.append, workers=deadly)
     assert [failure["error"] for failure in result["failures"]] == ["each worker that worked on it died"]
     assert said == [f"{run.units[0].name} failed: each worker that worked on it died"]
     assert benchmark(folder, tmp_path / "out", [small_forest]).run()["failures"] == []
