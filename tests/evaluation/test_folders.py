@@ -375,11 +375,15 @@ def test_the_object_of_an_outline_may_have_the_value_of_unlabelled_pixels(tmp_pa
     assert (result["objects"]["n_true"], result["objects"]["scores"]["ap_50"]["value"]) == (12, 1)
 
 
-def test_a_value_of_one_true_mask_only_is_told(tmp_path):
+@pytest.mark.parametrize(
+    ("values", "rare"), [((7, 1, 1, 1), "7"), ((7, 9, 1, 1), "7, 9"), ((1, 0, 0, 0), None)]
+)
+def test_a_value_of_one_true_mask_only_is_told_of_three_classes_and_more(tmp_path, values, rare):
     """It counts as a class of its own, and may be a slip."""
     mask = np.arange(72, dtype=np.uint8).reshape(8, 9) % 2
-    notes = compare_written(tmp_path, [7 * mask, mask, mask, mask], [mask] * 4)["notes"]
-    assert "in one of 4 true masks only, and scored as a class: 7; mend the mask if it is none" in notes
+    notes = compare_written(tmp_path, [value * mask for value in values], [mask] * 4)["notes"]
+    told = f"in one of 4 true masks only, and scored as a class: {rare}; mend the mask if it is none"
+    assert [note for note in notes if "true masks only" in note] == ([told] if rare else [])
 
 
 def test_a_folder_of_images_in_place_of_masks_is_a_short_message(tmp_path, rng):

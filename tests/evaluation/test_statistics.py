@@ -80,7 +80,7 @@ def test_sets_have_equal_weight_however_many_images_they_have():
 
 
 def test_scores_must_pair_up():
-    for first, second in (([0.1], [0.1, 0.2]), ([], [])):
+    for first, second in (([0.1], [0.1, 0.2]), ([0.1, 0.2], [0.1]), ([], [])):
         with pytest.raises(InputError, match="give the scores of both on the same images"):
             compare(first, second)
     with pytest.raises(InputError, match="no data set to compare on"):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from segkit.errors import ConfigError
 from segkit.features import ConvNetBank, MultiscaleBank, OrbitBank, ScatteringBank, StackedBank
@@ -212,6 +213,14 @@ def test_keys_depend_on_what_a_bank_learnt():
     ]
     keys = [content_key(IMAGE, bank, "") for bank in banks]
     assert keys[0] == keys[1] != keys[2]
+
+
+def test_keys_do_not_depend_on_the_order_of_weights():
+    bank = OrbitBank(patch_sizes=(3, 5), n_templates=4, templates="patches", random_state=0).fit([IMAGE])
+    weights = bank.weights_used(np.arange(bank.n_channels(1)), 1)
+    other = clone(bank)
+    other.use_weights(dict(reversed(weights.items())))
+    assert content_key(IMAGE, other, "") == content_key(IMAGE, bank, "")
 
 
 def test_of_a_file_of_weights_the_content_counts(tmp_path):

@@ -5,7 +5,10 @@ import segkit.live.features
 from segkit.features import MultiscaleBank, PositionBank, ScatteringBank, StackedBank
 from segkit.features.normalised import NormalisedBank
 from segkit.live import FeatureCache
+from segkit.live.canvas import Canvas
 from segkit.live.features import ImageFeatures
+from segkit.live.learner import Labelled, Learner
+from segkit.segmentation.segmenter import Segmenter
 
 SHAPE = (45, 70)
 
@@ -105,3 +108,44 @@ def test_without_room_on_disk_memory_is_bounded(image, folder, rng, monkeypatch)
     assert 0 < kept <= 800_000
     rows, cols = rng.integers(0, SHAPE[0], 50), rng.integers(0, SHAPE[1], 50)
     np.testing.assert_allclose(features.sample(rows, cols), bank().sample(image, rows, cols, None), atol=2e-4)
+
+
+def test_memory_holds_maps_up_to_its_limit_and_no_more(image, folder, monkeypatch):
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 1000)
+    tiny = FeatureCache(folder / "tiny", limit=1000)
+    total = prepared(image, tiny)._kept_bytes
+    for limit, is_enough in ((total, True), (total - 1, False)):
+        monkeypatch.setattr(segkit.live.features, "MEMORY_LIMIT", limit)
+        assert (prepared(image, tiny)._kept_bytes == total) == is_enough
+
+
+@pytest.mark.parametrize(("pixels_at_once", "on_disk"), [(2**20, False), (1000, True)])
+def test_only_maps_of_a_single_tile_wait_in_memory(image, cache, monkeypatch, pixels_at_once, on_disk):
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", pixels_at_once)
+    prepared(image, cache)
+    assert any("-tile" in entry.name for entry in cache.folder.iterdir()) == on_disk
+
+
+@pytest.fixture
+def painted(image, cache, monkeypatch):
+    """A model, the features of an image, and the canvas of blocks of 16 x 16 pixels that it paints."""
+    monkeypatch.setattr(segkit.live.features, "COARSE_CELLS", 216)
+    monkeypatch.setattr("segkit.live.canvas.BLOCK", 16)
+    features = prepared(image, cache)
+    learner = Learner(Segmenter(), bank().bank.strides(3), lambda _, rows, cols: features.sample(rows, cols))
+    model = learner.fit({"a": Labelled.of((image[:, :, 0] > 0.5).astype(np.uint8))})
+    return model, features, Canvas(model, features, 1, key="a")
+
+
+def test_a_prediction_by_blocks_is_that_of_all_pixels_at_once(painted):
+    model, features, canvas = painted
+    every = features.sample(*np.indices(SHAPE).reshape(2, -1)).T.reshape(-1, *SHAPE)
+    expected = model.probabilities(model.decide_coarse(every))
+    np.testing.assert_allclose(canvas.whole()[1], expected, atol=1e-3)
+
+
+def test_the_block_nearest_to_the_middle_of_a_box_comes_first(painted):
+    *_, canvas = painted
+    blocks = iter(lambda: canvas.next_block((16, 16, 45, 64)), None)
+    nearest_first = [(16, 32), (32, 32), (16, 16), (16, 48), (32, 16), (32, 48)]
+    assert [block["corner"] for block in blocks] == nearest_first

@@ -168,7 +168,17 @@ def test_judging_holds_out_images(features):
     assert scores.n_regions == 2
     assert scores.mean_iou > 0.9
     assert evaluated.classifier is model.classifier
-    assert subject.fit(drawn).threshold == evaluated.threshold  # kept until evaluated anew
+
+
+def test_what_was_evaluated_holds_until_classes_change(features):
+    subject = learner(features)
+    drawn = {key: Labelled.of(labels(LEFT, RIGHT)) for key in "ab"}
+    evaluated, _ = subject.evaluate(subject.fit(drawn))
+    again = subject.fit(drawn)
+    assert (again.threshold, again.otsu_weight) == (evaluated.threshold, evaluated.otsu_weight)
+    assert again.platt is evaluated.platt
+    drawn["b"] = Labelled.of(labels(LEFT, RIGHT, ((20, 25), (2, 20), 3)))
+    assert len(subject.fit(drawn).platt.slope_) == 3
 
 
 def test_judging_one_image_holds_out_blocks(features):

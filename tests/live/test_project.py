@@ -139,6 +139,15 @@ def test_pages_of_a_stack_share_a_file(stack, output):
         assert not (output / "masks" / "s.tif").exists()
 
 
+def test_messages_number_the_pages_of_a_stack_only(stack, output):
+    dark = np.zeros_like(NOISE)
+    save(stack / "a.png", dark[0])
+    tifffile.imwrite(stack / "s.tif", dark, photometric="minisblack", metadata={"axes": "ZYX"})
+    with Project(stack, output) as project:
+        for key, name in (("a", "a.png"), ("s#2", "s.tif#2")):
+            assert complaint(InputError, project.image, key).startswith(f"{stack / name}: ")
+
+
 def test_images_of_one_name(images, output):
     tifffile.imwrite(images / "a.tif", NOISE[0])
     assert complaint(InputError, Project, images, output) == (
@@ -517,6 +526,13 @@ def test_existing_masks_that_do_not_fit(images, output, tmp_path):
         f"{masks}: the masks number objects, expected masks of classes: save a value for each class"
     )
     assert not (output / "project.json").exists()
+
+
+def test_existing_masks_of_negative_values_are_refused(images, output, tmp_path):
+    (tmp_path / "masks").mkdir()
+    tifffile.imwrite(tmp_path / "masks" / "a.tif", np.resize([-1, 0, 1], (10, 12)).astype(np.int16))
+    told = complaint(InputError, Project, images, output, masks=tmp_path / "masks")
+    assert "the masks hold 3 values from -1 to 1, expected at most 20 from 0 to 254" in told
 
 
 @pytest.mark.parametrize("is_there", [False, True])
