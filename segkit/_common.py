@@ -1,4 +1,4 @@
-"""What every layer may use: words, checks of option values, types of arrays and of progress."""
+"""Helpers of every layer: words, checks of option values, types of arrays and of progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Progress = Callable[[Iterable[Any], str], Iterable[Any]]
 
 
 class Workers(Protocol):
-    """What applies a function to items, here or elsewhere.
+    """A callable that applies a function to items, here or elsewhere.
 
     It yields each item, in any order, with what returns the function's value or raises its error. Items are taken as
     they are needed. The function is sent elsewhere once, an item each time: both can be pickled.

@@ -1,4 +1,4 @@
-"""What the browser draws of an image: a thumbnail, and 512-pixel tiles of a pyramid.
+"""Pictures of an image for the browser: a thumbnail, and 512-pixel tiles of a pyramid.
 
 Browsers show 8 bits. Images of other depths are stretched between two percentiles of each channel, or between two values
 that the user chose.

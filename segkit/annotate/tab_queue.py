@@ -1,4 +1,4 @@
-"""What one browser tab has not been sent yet, without growth: the newest state replaces older ones."""
+"""Messages that wait for one browser tab, without growth: the newest state replaces older ones."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _HELD_OUT_SHARE = 5
 
 
 class _Validated:
-    """What a history of validations tells."""
+    """Conclusions from a history of validations."""
 
     history: list[dict[str, Any]]
 

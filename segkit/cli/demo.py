@@ -47,7 +47,7 @@ SHAPE = (192, 256)
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo did and how well."""
+    """Results of the demo."""
 
     summary: TrainingSummary
     stems: list[str]
@@ -100,7 +100,7 @@ def run_demo(output: Path, *, seed: int = 0, progress: Progress | None = None) -
 
 @dataclass(frozen=True, eq=False)
 class ObjectDemoResult:
-    """What the demo of objects did and how well."""
+    """Results of the demo of objects."""
 
     n_train: int
     n_taught: int

@@ -18,7 +18,7 @@ from segkit.segmentation.segmenter import Segmenter, segmenter_of
 
 @dataclass(frozen=True)
 class RecordedTraining:
-    """What a model file records of its training."""
+    """Record of a training in a model file."""
 
     path: Path
     options: dict[str, Any]

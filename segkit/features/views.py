@@ -90,7 +90,7 @@ class Tiling:
         return self._bank.tile_maps(self._image, tile, concatenate(parts)) if parts else []
 
 
-class Kept:
+class KeptMaps:
     """Maps of some channels, kept of tiles that differ from bank to bank.
 
     `tiles` are parts of the image that lie in one tile of every tiling that shows any of the channels.

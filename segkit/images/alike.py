@@ -168,7 +168,7 @@ def describe_copies(digests: Mapping[str, str]) -> list[str]:
 
 
 class Facts:
-    """What images are told apart by, gathered one by one so that none has to be kept."""
+    """Properties that images are compared by, gathered one by one so that no image has to be kept."""
 
     def __init__(self) -> None:
         self.kinds: dict[str, Kind] = {}

@@ -1,4 +1,4 @@
-"""What an image file says of itself before anything is decoded: its format, and the bytes that its pixels need."""
+"""Header of an image file, read before anything is decoded: its format, and the bytes that its pixels need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What folders hold: images alone, or images and their masks, with everything odd or wrong about them."""
+"""Contents of folders: images alone, or images and their masks, with everything odd or wrong about them."""
 
 from __future__ import annotations
 

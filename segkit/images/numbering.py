@@ -33,7 +33,7 @@ _SMALL_TABLE = 2**20
 
 
 class MaskOptions(NamedTuple):
-    """What the user says of masks: names of values, the value nobody annotated, and whether values number objects."""
+    """Options of the user about masks: names of values, the value nobody annotated, and whether values number objects."""
 
     labels: Mapping[int, str] | None = None
     unlabelled: int | None = None

@@ -57,7 +57,7 @@ def check_ids(ids: NDArray[Any], *, name: str) -> None:
 
 
 class Oddities(NamedTuple):
-    """What of outlines is not in the label image as it was drawn."""
+    """Outlines, or parts of them, that are not in the label image as they were drawn."""
 
     left_out: Counter[str]
     n_empty: int  # outside the image, or without the centre of a pixel

@@ -1,4 +1,4 @@
-"""What is refused before a run, not after it: outputs that would replace something or cannot be written."""
+"""Refusals before a run, not after it: outputs that would replace something or cannot be written."""
 
 from __future__ import annotations
 

@@ -321,7 +321,7 @@ def learnt(reading: Reading | None, paths: Sequence[Path], faults: list[str]) ->
 
 
 class Meaning(NamedTuple):
-    """What masks hold, by name: masks of classes, the classes if they can be told, and objects if there are any."""
+    """Contents of masks, by name: masks of classes, the classes if they are known, and objects if there are any."""
 
     masks: dict[str, NDArray[Any]]
     label_map: LabelMap | None

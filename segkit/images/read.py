@@ -478,7 +478,7 @@ def _read_microscopy(path: Path, given: str | None) -> Stack:
 
 @dataclass(frozen=True)
 class _Naming:
-    """What tells the axes of a file, beside the file itself; see `name_axes`."""
+    """Options that name the axes of a file, beside the file itself; see `name_axes`."""
 
     path: Path
     given: str | None = None

@@ -1,4 +1,4 @@
-"""What a live session tells its listeners."""
+"""Events that a live session sends to its listeners."""
 
 from __future__ import annotations
 

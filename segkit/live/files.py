@@ -25,7 +25,7 @@ _SAFE = "nothing is lost as long as this program runs"
 
 
 class StoredProject(NamedTuple):
-    """What ``project.json`` holds."""
+    """Content of ``project.json``."""
 
     images: Path
     classes: list[LabelClass]

@@ -20,7 +20,7 @@ MODEL, OPTIONS = "model.segkit", "train.yaml"
 
 
 class HandOver(NamedTuple):
-    """What a session hands over.
+    """Export of a session.
 
     Parameters
     ----------

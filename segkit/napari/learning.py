@@ -1,4 +1,4 @@
-"""What is learnt from pairs of an Image layer and a Labels layer: a live session that follows their pixels."""
+"""Learning from pairs of an Image layer and a Labels layer: a live session that follows their pixels."""
 
 from __future__ import annotations
 

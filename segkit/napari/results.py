@@ -22,7 +22,7 @@ _MADE_BY_SEGKIT = "segkit"
 
 @dataclass(eq=False)
 class _ResultLayers:
-    """What was made for an image."""
+    """Result layers of an image."""
 
     labels: Labels
     uncertainty: NDArray[np.uint8]

@@ -1,4 +1,4 @@
-"""What annotated objects look like: their size, their holes, and the rim between inside and outside."""
+"""Shape of annotated objects: their size, their holes, and the rim between inside and outside."""
 
 from __future__ import annotations
 

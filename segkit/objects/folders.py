@@ -46,8 +46,8 @@ OVERLAY_FOLDER = "overlay"
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
-    """What came of measuring a folder."""
+class MeasuredFolder:
+    """Measurements of a folder."""
 
     images: list[ImageSummary]
     messages: list[str]
@@ -86,7 +86,7 @@ def measure_folder(
     overwrite: bool = False,
     skip: Collection[str] = (),
     progress: Progress | None = None,
-) -> Measured:
+) -> MeasuredFolder:
     """Measure every object of a folder of masks."""
     masks, output = Path(masks), Path(output)
     images = None if images is None else Path(images)
@@ -127,7 +127,7 @@ def measure_folder(
     )
     summaries = write_objects(tables[0], rows)
     write_images(tables[1], summaries, classes=() if label_map is None else label_map.names[1:])
-    return Measured(summaries, messages, files)
+    return MeasuredFolder(summaries, messages, files)
 
 
 def _match(

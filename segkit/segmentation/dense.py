@@ -22,7 +22,7 @@ from segkit.features import FeatureMaps
 from segkit.features.base import as_slice, sample_maps
 from segkit.features.normalised import NormalisedBank, even_grid
 from segkit.features.tiles import is_small, whole
-from segkit.features.views import Kept, Tiling, View, concatenate
+from segkit.features.views import KeptMaps, Tiling, View, concatenate
 from segkit.segmentation.memory import keeps_maps
 
 IntArray = NDArray[np.intp]
@@ -56,7 +56,7 @@ def decide_and_read(
         views = _follow(first, progress, "Tiles")
         n_classes = max(2, *(decision_map.decisions.shape[2] for decision_map in maps))
         if nonlinear.size and keeps_maps(bank.bank, nonlinear, image.shape, n_classes):
-            kept = Kept(first, nonlinear)
+            kept = KeptMaps(first, nonlinear)
             views, second = kept.keep(views), _follow([kept], progress, "Tiles, second pass")
         else:
             parts = bank.bank.split_by_bank(nonlinear, image.shape[2])
@@ -89,7 +89,7 @@ def decide_in(view: View, classifier: PixelClassifier, means: FloatArray) -> Flo
     return decisions
 
 
-def _follow(tilings: Sequence[Tiling | Kept], progress: Progress, description: str) -> Iterator[View]:
+def _follow(tilings: Sequence[Tiling | KeptMaps], progress: Progress, description: str) -> Iterator[View]:
     """Return the maps of each tile in turn, followed by the progress."""
     n_tiles = sum(len(tiling.tiles) for tiling in tilings)
     views = chain.from_iterable(tiling.views() for tiling in tilings)

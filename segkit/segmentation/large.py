@@ -141,7 +141,7 @@ def _check_fit(segmenter: Segmenter, image: LargeImage) -> None:
 
 
 class _Permissions(NamedTuple):
-    """What may become of results that are there."""
+    """Permissions to go on with earlier results, or to replace them."""
 
     resume: bool
     overwrite: bool

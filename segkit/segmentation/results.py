@@ -41,8 +41,8 @@ Pages = Sequence[NDArray[Any]]
 Columns = dict[str, float | str | None]
 
 
-class _Written(NamedTuple):
-    """What written stacks tell, as their image does."""
+class _StackMetadata(NamedTuple):
+    """Metadata of written stacks: those of their image."""
 
     layout: Layout
     pixel_size: PixelSize | None
@@ -69,7 +69,7 @@ def make_results(
     images = reading.in_context(planes, stack.layout, n_channels, name=str(job.source))
     planes = [with_channels(plane, n_channels) for plane in planes]
     size = pixel_size or read_pixel_size(job.source)
-    written = _Written(stack.layout, size, read_z_step(job.source))
+    written = _StackMetadata(stack.layout, size, read_z_step(job.source))
     if job.measured is None:
         found = segmenter.predict(images, return_proba=True, return_checks=True, progress=follow)
         masks, probabilities, checks = map(list, zip(*found, strict=True))
@@ -109,7 +109,7 @@ def _write_objects(
     job: Job,
     folder: Path,
     pages: tuple[Pages, Pages, Pages, Pages, Sequence[FloatArray]],
-    written: _Written,
+    written: _StackMetadata,
 ) -> dict[str, NDArray[Any]]:
     """Write the objects of all pages, and return their measurements."""
     stored, images, labels, masks, probabilities = pages

@@ -247,7 +247,7 @@ class Segmenter(BaseSegmenter):
         seconds = {
             name: sum(candidate.seconds[name] for candidate in candidates) for name in ("select", "calibrate")
         }
-        self._take(candidates, n_images=np.unique(drawn.image).size)
+        self._use_best(candidates, n_images=np.unique(drawn.image).size)
 
         start = time.perf_counter()
         best = candidates[self.best_index_]
@@ -568,7 +568,7 @@ class Segmenter(BaseSegmenter):
     def _calibrates(self) -> bool:
         return self.lambdas is not None or self.probability != "raw" or self.threshold != "zero"
 
-    def _take(self, candidates: Sequence[Candidate], *, n_images: int) -> None:
+    def _use_best(self, candidates: Sequence[Candidate], *, n_images: int) -> None:
         """Take over the best bank, and the settings chosen for it."""
         best = candidates[self.best_index_]
         self.bank_, self.classifier_, choice = best.bank, best.classifier, best.choice

@@ -57,7 +57,7 @@ class HeldOutScores:
 
 @dataclass(frozen=True)
 class TrainingSummary:
-    """What a training chose and measured."""
+    """Choices and measurements of a training."""
 
     n_images: int
     n_channels: int

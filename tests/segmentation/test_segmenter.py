@@ -917,7 +917,7 @@ def test_without_held_out_images_the_usual_settings_are_taken(n_images, penalty)
     segmenter = half_fitted(lambdas=[1e-2, 1e-3, 1e-4])
     segmenter.best_index_ = 0
     with pytest.warns(UserWarning, match="too few annotated regions to hold any out"):
-        segmenter._take([chosen_candidate(None)], n_images=n_images)
+        segmenter._use_best([chosen_candidate(None)], n_images=n_images)
     assert (segmenter.threshold_, segmenter.otsu_weight_, segmenter.held_out_) == (0, 0, None)
     assert segmenter.lambda_ == penalty
     np.testing.assert_array_equal(segmenter.platt_.slope_, PlattScaling.identity(2).slope_)
@@ -926,7 +926,7 @@ def test_without_held_out_images_the_usual_settings_are_taken(n_images, penalty)
 def test_nothing_is_warned_of_where_nothing_was_to_be_calibrated(recwarn):
     segmenter = half_fitted(lambdas=None, probability="raw", threshold="zero")
     segmenter.best_index_ = 0
-    segmenter._take([chosen_candidate(None)], n_images=1)
+    segmenter._use_best([chosen_candidate(None)], n_images=1)
     assert not recwarn.list
     assert segmenter.lambda_ is None
 
@@ -934,7 +934,7 @@ def test_nothing_is_warned_of_where_nothing_was_to_be_calibrated(recwarn):
 def test_a_summary_has_the_brightest_pixels_and_means_over_images():
     segmenter = half_fitted()
     segmenter.best_index_ = 0
-    segmenter._take([chosen_candidate(choice_of())], n_images=2)
+    segmenter._use_best([chosen_candidate(choice_of())], n_images=2)
     segmenter.channels_ = tuple(SimpleNamespace(group=group) for group in "uvu")
     segmenter.classifier_ = SimpleNamespace(
         kernels_=SimpleNamespace(criterion="power", describe=lambda groups: [groups]), selector_=1
