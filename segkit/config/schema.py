@@ -56,7 +56,7 @@ class SelectionConfig(Section):
 
     def build(self) -> MMDSelector | ConditionalCovarianceSelector:
         """Make the selector; its seed is the segmenter's."""
-        given = {} if self.n_features is None else {"n_features_to_select": self.n_features}
+        given: dict[str, Any] = {} if self.n_features is None else {"n_features_to_select": self.n_features}
         if self.method == "mmd":
             return MMDSelector(**given)
         return ConditionalCovarianceSelector(**given, tol=SELECTION_TOL)
