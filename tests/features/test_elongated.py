@@ -117,6 +117,7 @@ def test_one_pixel_wide_is_as_if_it_went_on(rng, shape):
     [
         ({"sigmas": []}, r"sigmas=\[\]: give standard deviations above 0"),
         ({"sigmas": [1, 0]}, r"sigmas=\[1, 0\]: give"),
+        ({"sigmas": [np.inf]}, r"sigmas=\[inf\]: give"),
         ({"sigmas": 2}, "sigmas=2: give"),
         ({"channel_mode": "rgb"}, "channel_mode='rgb': choose mean or each"),
     ],

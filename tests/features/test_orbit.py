@@ -221,6 +221,10 @@ def test_flat_patches_are_rarely_drawn():
     assert np.mean(columns > 0.5) < 0.2
 
 
+def test_a_stride_reaches_one_patch_further():
+    assert OrbitBank((5,), stride=4).halo == OrbitBank((5,)).halo + 4
+
+
 def test_noise_needs_no_images_and_has_no_weights():
     bank = small()
     assert bank.weights_used(np.arange(3), 1) == {}

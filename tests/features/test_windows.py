@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segkit.features.windows import Blend, Cells, Side, read_window
+from segkit.features.windows import Blend, Cells, Side, _hann, read_window
 
 
 @settings(max_examples=50)
@@ -46,3 +46,7 @@ def test_a_blend_of_positions_gives_back_positions():
     np.testing.assert_allclose(values, np.broadcast_to(expected[:, None], values.shape), rtol=1e-5)
     assert rows.stride == 4
     assert expected[0] <= 5 < expected[1]
+
+
+def test_cells_weigh_most_in_the_middle_of_a_window():
+    np.testing.assert_allclose(_hann(4), np.sin(np.pi * np.array([1, 3, 5, 7]) / 8) ** 2, rtol=1e-6)

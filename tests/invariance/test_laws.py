@@ -45,6 +45,7 @@ def test_law_is_a_protocol_that_users_can_fill():
         (lambda: VonMises(-1), r"VonMises\(kappa=-1\): kappa must be >= 0"),
         (lambda: Normal(0), "sigma must be positive"),
         (lambda: Normal("a"), "must be a finite number"),
+        (lambda: LogNormal(-1), "sigma must be positive"),
         (lambda: LogNormal(np.nan), "must be a finite number"),
     ],
 )
