@@ -97,7 +97,10 @@ class Cluster:
         are done, with what returns its value or raises its error. If the scheduler is lost it raises a ClusterError;
         items given before are done.
         """
+        from distributed import as_completed
+
         waiting: dict[Any, Item] = {}
+        done: Any = as_completed(loop=self._client.loop)  # type: ignore[no-untyped-call]
         items = iter(items)
         key = uuid4().hex
         try:
@@ -107,11 +110,13 @@ class Cluster:
                 if time.monotonic() - counted >= _SECONDS:  # workers come and go
                     most, counted = max(1, _WAITING * self._count_workers()), time.monotonic()
                 for item in islice(items, max(0, most - len(waiting))):
-                    waiting[self._submit(key, item)] = item
+                    future = self._submit(key, item)
+                    waiting[future] = item
+                    done.add(future)
                 if not waiting:
                     return
-                for future in self._wait(list(waiting)):
-                    yield waiting.pop(future), self._fetch(future)
+                future = next(done)
+                yield waiting.pop(future), self._fetch(future)
         finally:
             if self._is_there:
                 with suppress(Exception):  # the first error counts, and the scheduler may just have gone
@@ -145,20 +150,6 @@ class Cluster:
             if self._is_there:
                 raise
             raise self._lost() from error
-
-    def _wait(self, futures: list[Any]) -> list[Any]:
-        """Wait until some are done, and give those."""
-        from distributed import wait
-
-        while True:
-            try:
-                with self._client.as_current():
-                    return list(wait(futures, timeout=_SECONDS, return_when="FIRST_COMPLETED").done)  # type: ignore[no-untyped-call]
-            except TimeoutError:
-                if not self._is_there:
-                    raise self._lost() from None
-            except CancelledError as error:
-                raise self._lost() from error
 
     def _fetch(self, future: Any) -> Callable[[], Any]:
         """Fetch what came of an item; what was warned of there is warned of here."""
