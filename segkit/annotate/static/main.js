@@ -72,6 +72,7 @@ const connection = new Connection({
     document.body.classList.toggle("lost", !isConnected);
     if (isConnected) {
       removeFault("connection");
+      removeFault("not asked");
       return;
     }
     setStatus(`Connection lost${reason ? ` (${reason})` : ""}`);
@@ -176,7 +177,7 @@ function keep(header, payload, spans) {
 /** Ask for what cannot wait for the connection to come back. */
 function ask(header) {
   if (connection.isOpen) connection.send(header);
-  else fail("This needs the connection to segkit. Try again when it is back.", "connection");
+  else fail("This needs the connection to segkit. Try again when it is back.", "not asked");
   return connection.isOpen;
 }
 
