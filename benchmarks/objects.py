@@ -30,7 +30,7 @@ from segkit.baselines import PixelForest
 from segkit.benchmark import few_shot_split
 from segkit.benchmark.object_splitting import connected_components, fixed_watershed, read_annotated
 from segkit.benchmark.protocol import read_groups
-from segkit.cli.phantom import make_cell_set
+from segkit.cli.cells import make_cell_set
 from segkit.evaluation.object_scores import ObjectScores, score_objects
 from segkit.evaluation.statistics import bootstrap_interval, compare
 from segkit.images import read_mask, write_image, write_mask

@@ -20,7 +20,7 @@ from skimage.graph import route_through_array
 from skimage.measure import regionprops
 
 from benchmarks.page import Page, Server, start_browser
-from segkit.cli.phantom import make_cell_set
+from segkit.cli.cells import make_cell_set
 from segkit.images import write_image
 
 SHAPE = (300, 390)

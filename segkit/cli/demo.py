@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from segkit._common import FloatArray, Progress, count
 from segkit._files import saving
-from segkit.cli.phantom import PIXEL_SIZE, make_cell_set, make_demo_set
+from segkit.cli.cells import PIXEL_SIZE, make_cell_set
+from segkit.cli.phantom import make_demo_set
 from segkit.evaluation.folders import scores_to_dict
 from segkit.evaluation.metrics import score_masks
 from segkit.evaluation.object_scores import ObjectScores, score_objects

@@ -12,7 +12,8 @@ import zarr
 from scipy import ndimage
 
 from segkit.cli import commands
-from segkit.cli.phantom import make_cell_set, make_demo_set
+from segkit.cli.cells import make_cell_set
+from segkit.cli.phantom import make_demo_set
 from segkit.images import write_image, write_labels, write_mask
 
 SIDE, SIDE_OF_CELLS = 64, 96
