@@ -116,7 +116,11 @@ class Trained:
 
     def label(self, decisions: NDArray[np.float32], threshold: str) -> NDArray[np.intp]:
         """Return the class ids of the pixels of one image."""
-        ends = (self.model.threshold_, self.model.otsu_weight_) if threshold == ADAPTIVE else (0.0, 0.0)
+        ends = (
+            (self.model.rule_.threshold, self.model.rule_.otsu_weight)
+            if threshold == ADAPTIVE
+            else (0.0, 0.0)
+        )
         return label_pixels(decisions, *ends)
 
 

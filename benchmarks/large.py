@@ -69,7 +69,7 @@ def compare_tiles(model: Path, side: int) -> dict[str, Any]:
     labels = []
     for n_pixels in (side**2, min(limit, side**2 // 2)):
         tiles.PIXELS_AT_ONCE = n_pixels
-        labels.append(segmenter.decision_function(image) > segmenter.threshold_)
+        labels.append(segmenter.decision_function(image) > segmenter.rule_.threshold)
     return {"share_of_labels_changed": float(np.mean(labels[0] != labels[1]))}
 
 

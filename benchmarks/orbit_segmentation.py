@@ -96,7 +96,7 @@ def measure(segmenter: BaseSegmenter, train: Any, test: Any) -> dict[str, Any]:
 def decide(segmenter: BaseSegmenter, image: Any) -> Any:
     """Map that is above 0 where the foreground is."""
     if isinstance(segmenter, Segmenter):
-        return segmenter.decision_function(image) - segmenter.threshold_
+        return segmenter.decision_function(image) - segmenter.rule_.threshold
     return segmenter.predict_proba(image)[:, :, 1] - 0.5
 
 

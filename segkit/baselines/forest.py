@@ -20,7 +20,7 @@ from segkit.images import UNLABELLED
 from segkit.images.sampling import PixelSample, assign_folds, draw_pixels, sparse_images
 from segkit.segmentation.base import BaseSegmenter, IdArray
 from segkit.segmentation.held_out import N_FOLDS, HeldOut
-from segkit.segmentation.threshold import THRESHOLDS, label_pixels
+from segkit.segmentation.threshold import THRESHOLDS, DecisionRule
 
 # Number of pixels whose features are in memory at a time.
 _PIXELS_AT_ONCE = 65_536
@@ -68,8 +68,8 @@ class PixelForest(BaseSegmenter):
         As for `Segmenter`.
     forest_ : RandomForestClassifier or CatBoostClassifier
         The fitted trees.
-    threshold_, otsu_weight_ : float
-        As for `Segmenter`; 0 for three classes and more.
+    rule_ : DecisionRule
+        As for `Segmenter`; its threshold is 0 for three classes and more.
 
     Notes
     -----
@@ -139,7 +139,7 @@ class PixelForest(BaseSegmenter):
         drawn = [draw_pixels(ids, self.classes_.size, n, rng) for n in n_pixels]
         X = self._normalised_bank.sample_draws(images, drawn, None, progress, "Filter bank")
         self.forest_ = self._grow(X[0], drawn[0])
-        self.threshold_, self.otsu_weight_ = 0.0, 0.0
+        self.rule_ = DecisionRule.by_sign(self.classes_.size)
         if needs_threshold:
             self._choose_threshold(X[1], drawn[1], ids)
 
@@ -206,7 +206,7 @@ class PixelForest(BaseSegmenter):
         )
         if found.has_all_classes:
             choice = found.choose(self.threshold)
-            self.threshold_, self.otsu_weight_ = choice.threshold, choice.otsu_weight
+            self.rule_ = choice.rule
 
     def _scores(self, image: FloatArray, progress: Progress = pass_on) -> FloatArray:  # noqa: ARG002
         """Compute the probability of each class by the trees, (H, W, n_classes)."""
@@ -227,7 +227,7 @@ class PixelForest(BaseSegmenter):
 
     def _labels(self, scores: FloatArray) -> NDArray[np.intp]:
         decisions = _margin(scores) if self.classes_.size == 2 else scores
-        return label_pixels(decisions, self.threshold_, self.otsu_weight_)
+        return self.rule_.segment(decisions)
 
     def _probabilities(self, scores: FloatArray) -> FloatArray:
         return scores

@@ -38,7 +38,7 @@ def choices(
         "n_channels": summary.n_channels,
         "kernels": kernels,
         "criterion": segmenter.classifier_.kernels_.criterion,
-        "threshold": segmenter.threshold_,
+        "threshold": segmenter.rule_.threshold,
         "words": explain_training(summary, segmenter.label_map_),
         "embedding": None if training is None else _embed(segmenter, kernels, training),
     }

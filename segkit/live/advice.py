@@ -153,7 +153,7 @@ def suggest_regions(
     thinned, step = _thinned(features, CELLS_OF_IMAGE)
     kept = thinned.reshape(len(thinned), -1)[model.classifier.channels_].T
     decisions = model.classifier.decision_function(kept)
-    unsure = uncertainty(model.probabilities(decisions[:, np.newaxis])[:, 0])
+    unsure = uncertainty(model.rule.probabilities(decisions))
     scores = (unsure * known.distance(model.classifier.standardise(kept))).reshape(thinned.shape[1:])
     stride = features.stride * step
     # a cell that would lie beyond the last pixel is read there

@@ -94,11 +94,11 @@ class Canvas:
         """Mask values (H, W) and probabilities (H, W, n_classes) of the whole image."""
         for at in sorted(self._todo):
             self._decide(at)
-        return self._model.label(self._fine, self._threshold), self._model.probabilities(self._fine)
+        return self._model.label(self._fine, self._threshold), self._model.rule.probabilities(self._fine)
 
     @property
     def _threshold(self) -> float:
-        return self._model.threshold_of(self._coarse)
+        return self._model.rule.threshold_of(lambda: [self._coarse])
 
     def _decide(self, at: tuple[int, int]) -> None:
         row, col = at
@@ -117,7 +117,7 @@ class Canvas:
 
     def _block_of(self, decisions: FloatArray, corner: tuple[int, int], stride: int) -> Block:
         values = self._model.label(decisions, self._threshold)
-        probabilities = self._model.probabilities(decisions)
+        probabilities = self._model.rule.probabilities(decisions)
         return _read_block(values, probabilities, self.classes, self.generation, corner, stride)
 
 
@@ -146,8 +146,8 @@ class OpenedModel:
             )
         decisions = self._segmenter._scores(with_channels(image, n_channels))
         order = np.argsort(self._values)
-        probabilities = self._segmenter._probabilities(decisions)[:, :, order]
-        values = self._values[self._segmenter._labels(decisions)]
+        probabilities = self._segmenter.rule_.probabilities(decisions)[:, :, order]
+        values = self._values[self._segmenter.rule_.segment(decisions)]
         return OpenedCanvas(values, probabilities, self._values[order].tolist(), generation, key=key)
 
 

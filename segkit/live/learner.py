@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from segkit._common import FloatArray, pass_on
 from segkit._threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
-from segkit.classifier.platt import PlattScaling
 from segkit.images import UNLABELLED
 from segkit.images.sampling import HALF, PixelSample, assign_folds, fair_shares, pixel_groups
 from segkit.kernels import LinearGaussianMixture
 from segkit.segmentation.held_out import N_FOLDS, hold_out, usual_penalty
 from segkit.segmentation.segmenter import LAMBDAS, Segmenter
 from segkit.segmentation.summary import HeldOutScores
-from segkit.segmentation.threshold import image_threshold
+from segkit.segmentation.threshold import DecisionRule, label_pixels
 
 IntArray = NDArray[np.intp]
 
@@ -43,9 +42,7 @@ class LiveModel:
 
     values: NDArray[np.uint8]  # (n_classes,), rising
     classifier: PixelClassifier
-    threshold: float
-    otsu_weight: float
-    platt: PlattScaling
+    rule: DecisionRule
 
     def decide_coarse(self, coarse: FloatArray) -> FloatArray:
         """Decide at cells of a coarse grid; (n_channels, h, w) -> (h, w, n_outputs)."""
@@ -55,22 +52,9 @@ class LiveModel:
             decisions = self.classifier.decision_function(X)
         return decisions.reshape(*coarse.shape[1:], -1)
 
-    def threshold_of(self, coarse: FloatArray) -> float:
-        """Return the threshold of an image from its coarse decisions; 0 for three classes and more."""
-        if coarse.shape[2] > 1:
-            return 0.0
-        return image_threshold(coarse[:, :, 0], self.threshold, self.otsu_weight)
-
     def label(self, decisions: FloatArray, threshold: float) -> NDArray[np.uint8]:
         """Return the mask values of decisions (h, w, n_outputs), (h, w)."""
-        ids = decisions.argmax(axis=2) if decisions.shape[2] > 1 else decisions[:, :, 0] > threshold
-        return self.values[ids.astype(np.intp)]
-
-    def probabilities(self, decisions: FloatArray) -> FloatArray:
-        """Return the probabilities of the classes, (h, w, n_classes)."""
-        flat = decisions.reshape(-1, decisions.shape[2])
-        flat = flat[:, 0] if flat.shape[1] == 1 else flat
-        return self.platt.predict_proba(flat).astype(np.float32).reshape(*decisions.shape[:2], -1)
+        return self.values[label_pixels(decisions, threshold)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +124,7 @@ class Learner:
     _known: dict[str, _Features] = field(default_factory=dict, init=False)
     _classifier: PixelClassifier | None = field(default=None, init=False)
     _selected_for: tuple[bytes, int, int] = field(default=(b"", 0, 0), init=False)
-    _evaluated: tuple[bytes, float, float, PlattScaling] | None = field(default=None, init=False)
+    _evaluated: tuple[bytes, DecisionRule] | None = field(default=None, init=False)
     _drawn: tuple[PixelSample, FloatArray, list[tuple[int, int]], NDArray[np.uint8], list[int]] | None = (
         field(default=None, init=False)
     )
@@ -167,10 +151,10 @@ class Learner:
             classifier = self._refitted(
                 X, sample, groups, values.tobytes(), sum(totals.values()), len(images)
             )
-        threshold, otsu_weight, platt = 0.0, 0.0, PlattScaling.identity(values.size)
+        rule = DecisionRule.by_sign(values.size)
         if self._evaluated is not None and self._evaluated[0] == values.tobytes():
-            _, threshold, otsu_weight, platt = self._evaluated
-        return LiveModel(values, classifier, threshold, otsu_weight, platt)
+            rule = self._evaluated[1]
+        return LiveModel(values, classifier, rule)
 
     def evaluate(self, model: LiveModel) -> tuple[LiveModel, HeldOutScores] | None:
         """Hold out images (blocks, of a single one) in turn, for threshold, probabilities and expected IoU."""
@@ -195,11 +179,8 @@ class Learner:
         if not held_out.has_all_classes:
             return None
         choice = held_out.choose(self.segmenter.threshold)
-        self._evaluated = (values.tobytes(), choice.threshold, choice.otsu_weight, choice.platt)
-        evaluated = replace(
-            model, threshold=choice.threshold, otsu_weight=choice.otsu_weight, platt=choice.platt
-        )
-        return evaluated, choice.scores
+        self._evaluated = values.tobytes(), choice.rule
+        return replace(model, rule=choice.rule), choice.scores
 
     def standardised_sample(self, model: LiveModel) -> tuple[FloatArray, int]:
         """Return the standardised channels of labelled pixels of the last fit, and the number of their images."""

@@ -31,7 +31,13 @@ from segkit.images.sampling import PixelSample, assign_folds, pixel_groups, spre
 from segkit.segmentation.alarms import HeldOutImage, compare, presence_of
 from segkit.segmentation.regions import merge_small_regions
 from segkit.segmentation.summary import HeldOutScores
-from segkit.segmentation.threshold import best_threshold, label_pixels, quantile_threshold, weight_of_otsu
+from segkit.segmentation.threshold import (
+    DecisionRule,
+    best_threshold,
+    label_pixels,
+    quantile_threshold,
+    weight_of_otsu,
+)
 
 IntArray = NDArray[np.intp]
 
@@ -57,9 +63,7 @@ class Choice:
     """Settings chosen on held-out pixels."""
 
     penalty: float  # lambda of eq. 7.17
-    threshold: float
-    otsu_weight: float
-    platt: PlattScaling
+    rule: DecisionRule
     scores: HeldOutScores
     images: Sequence[HeldOutImage] = ()
 
@@ -118,11 +122,15 @@ class HeldOut:
         ]
         chosen = self.penalties.index(usual_penalty(good, self.n_images))
         decisions, sample = self.decisions[chosen], self.sample
-        return Choice(
-            penalty=float(self.penalties[chosen]),
+        learnt = replace(
+            DecisionRule.by_sign(self.n_classes),
             threshold=self._threshold(decisions, region, rule),
             otsu_weight=weight_of_otsu(self.n_images) if self._uses_otsu(rule) else 0.0,
             platt=PlattScaling().fit(decisions, sample.label, sample.weight),
+        )
+        return Choice(
+            penalty=float(self.penalties[chosen]),
+            rule=learnt,
             scores=self._summarise(scores, chosen, scored[chosen]),
             images=self._compare_images(chosen, rule),
         )

@@ -49,7 +49,7 @@ from segkit.segmentation.outcome import (
 )
 from segkit.segmentation.record import HIDDEN, Record, digest_values, key_of, record_of
 from segkit.segmentation.regions import merge_small_regions_by_strips
-from segkit.segmentation.threshold import threshold_of_parts
+from segkit.segmentation.threshold import label_pixels
 
 if TYPE_CHECKING:
     from segkit.segmentation.segmenter import Segmenter
@@ -222,7 +222,7 @@ class _TileRun:
         self, segmenter: Segmenter, image: LargeImage, level: int, folder: Path, progress: Progress
     ) -> None:
         self.segmenter, self.image, self.folder, self.progress = segmenter, image, folder, progress
-        self.classifier = segmenter.classifier_
+        self.classifier, self.rule = segmenter.classifier_, segmenter.rule_
         self.maps = _TileMaps(segmenter, image, level)
         made_of = {
             "image": [str(image.path.resolve()), level, list(image.shape)],
@@ -292,18 +292,11 @@ class _TileRun:
     def write(self, place: Path, grid: Grid) -> str:
         """Write the labels of all tiles, and tell the share of each class."""
         shape = self.image.shape[:2]
-        threshold = None
-        if self.segmenter.classes_.size == 2:
-            threshold = threshold_of_parts(
-                lambda: (decisions[:, :, 0] for _, decisions in self._decided()),
-                self.segmenter.threshold_,
-                self.segmenter.otsu_weight_,
-            )
+        threshold = self.rule.threshold_of(lambda: (decisions for _, decisions in self._decided()))
         raw = OnDisk.make(self.folder / "ids.npy", shape, UNLABELLED, np.uint8)
         for tile, decisions in self._decided():
-            ids = decisions.argmax(axis=2) if threshold is None else decisions[:, :, 0] > threshold
-            raw[tile.core] = ids
-        least, written = self.segmenter.least_areas_, raw
+            raw[tile.core] = label_pixels(decisions, threshold)
+        least, written = self.rule.least_areas, raw
         if least.any():
             written = OnDisk.make(self.folder / "merged.npy", shape, 0, np.uint8)
             merge_small_regions_by_strips(cast(Any, raw), cast(Any, written), least, self._rows_of_strip())
@@ -335,8 +328,7 @@ class _TileRun:
             rows, cols = tile.core
             for first in range(0, len(decisions), _ROWS_AT_ONCE):
                 part = decisions[first : first + _ROWS_AT_ONCE]
-                flat = part.ravel() if n_classes == 2 else part.reshape(-1, n_classes)
-                found = self.segmenter.platt_.predict_proba(flat).reshape(*part.shape[:2], n_classes)
+                found = self.rule.probabilities(part)
                 at = slice(rows.start + first, rows.start + first + len(part))
                 maps[..., at, cols] = found[:, :, 1] if n_classes == 2 else found.transpose(2, 0, 1)
         write_pyramid(place, Pyramid(maps, grid))

@@ -40,6 +40,7 @@ from segkit.segmentation.tensor_file import (
     read_json,
     read_texts,
 )
+from segkit.segmentation.threshold import DecisionRule
 
 # Increase it when an entry is renamed, dropped, or means something else, and add to `UPGRADES` the function that changes a
 # header of the version before into one of this, and to tests/segmentation/golden a file of this version.
@@ -169,9 +170,9 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
         "n_image_channels": segmenter.n_image_channels_,
         "normalization": segmenter.normalization_,
         "label_map": segmenter.label_map_.to_dict(),
-        "threshold": segmenter.threshold_,
-        "otsu_weight": segmenter.otsu_weight_,
-        "least_areas": segmenter.least_areas_.tolist(),
+        "threshold": segmenter.rule_.threshold,
+        "otsu_weight": segmenter.rule_.otsu_weight,
+        "least_areas": segmenter.rule_.least_areas.tolist(),
         "kernels": kernels,
         "objects": objects,
         "alarms": alarms,
@@ -186,8 +187,8 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
         of_objects
         | of_alarms
         | {
-            "platt.slope": segmenter.platt_.slope_,
-            "platt.intercept": segmenter.platt_.intercept_,
+            "platt.slope": segmenter.rule_.platt.slope_,
+            "platt.intercept": segmenter.rule_.platt.intercept_,
         }
     )
     if embed_weights or bank.learns_weights:
@@ -209,9 +210,9 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter.label_map_ = LabelMap.from_dict(header["label_map"])
     segmenter.classes_ = mask_values(segmenter.label_map_)
     segmenter.classifier_ = PixelClassifier.from_state(kept, header["kernels"], arrays)
-    segmenter.platt_ = PlattScaling.from_arrays(arrays["platt.slope"], arrays["platt.intercept"])
-    segmenter.threshold_, segmenter.otsu_weight_ = header["threshold"], header["otsu_weight"]
-    segmenter.least_areas_ = np.array(header["least_areas"], dtype=np.float64)
+    platt = PlattScaling.from_arrays(arrays["platt.slope"], arrays["platt.intercept"])
+    least_areas = np.array(header["least_areas"], dtype=np.float64)
+    segmenter.rule_ = DecisionRule(header["threshold"], header["otsu_weight"], platt, least_areas)
     segmenter.objects_ = ObjectModel.from_state(header["objects"], arrays, known)
     segmenter.alarms_ = Alarms.from_state(header["alarms"], arrays, segmenter.label_map_.names)
     used = segmenter.bank_.weights_used(_channels_of_both(segmenter), segmenter.n_image_channels_)
@@ -333,7 +334,7 @@ def _weight_sources(bank: dict[str, Any]) -> list[str]:
 
 def find_faults(segmenter: Any) -> list[str]:
     """Find what makes a model of sound parts useless: decisions or probabilities that never change."""
-    classifier, platt = segmenter.classifier_, segmenter.platt_
+    classifier, platt = segmenter.classifier_, segmenter.rule_.platt
     noise = np.random.default_rng(0).standard_normal((32, classifier.mean_.size))
     try:
         with np.errstate(all="ignore"):

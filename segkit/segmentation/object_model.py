@@ -6,7 +6,7 @@ classes and rim come from classifiers that did not see them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from math import sqrt
@@ -30,6 +30,7 @@ from segkit.objects.split import Splitter, probability_of_inside
 from segkit.segmentation.base import as_list
 from segkit.segmentation.dense import decide_and_read
 from segkit.segmentation.held_out import N_FOLDS, PENALTY_OF_ONE_IMAGE, TOL
+from segkit.segmentation.threshold import DecisionRule
 
 # Background, inside and rim.
 N_PARTS = 3
@@ -156,7 +157,7 @@ class ObjectTraining:
     bank: NormalisedBank
     classifier: PixelClassifier
     penalty: float | None
-    read: Callable[[FloatArray], tuple[NDArray[np.intp], FloatArray]]
+    rule: DecisionRule
     n_pixels: tuple[int, int]
     random_state: int
 
@@ -199,7 +200,7 @@ class ObjectTraining:
                     maps = decide_and_read(self.images[image], self.bank, classifiers)[0]
                 found[image] = self._join(found.get(image), maps, index)
         for image, (decisions, parts) in sorted(found.items()):
-            ids, probability = self.read(decisions)
+            ids, probability = self.rule.segment(decisions), 1 - self.rule.probabilities(decisions)[:, :, 0]
             labelled = self.ids[image] != UNLABELLED
             yield Example(self.instances[image], ids, probability, probability_of_inside(parts), labelled)
 

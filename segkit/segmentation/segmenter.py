@@ -21,7 +21,6 @@ from sklearn.utils.validation import check_is_fitted
 from segkit._common import FloatArray, LocalProgress, Progress, Workers, one_by_one, pass_on
 from segkit._threads import single_threaded_blas, threaded
 from segkit.classifier.pixel_classifier import PixelClassifier
-from segkit.classifier.platt import PlattScaling
 from segkit.classifier.svm import LinearSVM
 from segkit.errors import ConfigError, ModelFileError, SegkitError, WeightsError
 from segkit.evaluation.metrics import iou_of
@@ -58,10 +57,10 @@ from segkit.segmentation.held_out import (
 from segkit.segmentation.memory import require_memory
 from segkit.segmentation.model_file import describe, digest_arrays, read_model, restore, upgrade, write_model
 from segkit.segmentation.object_model import ObjectModel, ObjectTraining, check_instances, learn_from_regions
-from segkit.segmentation.regions import least_areas, merge_small_regions
+from segkit.segmentation.regions import least_areas
 from segkit.segmentation.summary import HeldOutScores, TrainingSummary
 from segkit.segmentation.tensor_file import Arrays
-from segkit.segmentation.threshold import THRESHOLDS, label_pixels
+from segkit.segmentation.threshold import THRESHOLDS, DecisionRule, label_pixels
 from segkit.segmentation.unlike import KnownImages
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
@@ -122,12 +121,9 @@ class Segmenter(BaseSegmenter):
         Mask values learnt, in the order of class ids.
     label_map_ : LabelMap
         Names and mask values of the classes, and the value of unlabelled pixels.
-    threshold_ : float
-        Decision above which a pixel is of the second class, before an image moves it; 0 for three classes and more.
-    otsu_weight_ : float
-        Weight of Otsu's threshold of the image's own decisions, 0 to 1.
-    least_areas_ : ndarray of shape (n_classes, 2), float64
-        Area in pixels below which a region of each class is too small, whole and cut by the border of an image.
+    rule_ : DecisionRule
+        From decisions to labels and probabilities: ``threshold`` (0 for three classes and more), ``otsu_weight``,
+        ``platt`` and ``least_areas``.
     lambda_ : float or None
         The penalty chosen; None if `lambdas` is None.
     held_out_ : HeldOutScores or None
@@ -142,8 +138,6 @@ class Segmenter(BaseSegmenter):
         The normalisation of the training.
     classifier_ : PixelClassifier
         The fitted selector (a loaded model has none), scales, kernels and SVM.
-    platt_ : PlattScaling
-        From decisions to probabilities.
     objects_ : ObjectModel
         How objects that touch are told apart.
     alarms_ : Alarms
@@ -228,7 +222,7 @@ class Segmenter(BaseSegmenter):
             draw_pixels(ids, self.classes_.size, n_pixels, rng)
             for n_pixels in (self.selection_pixels, self.training_pixels)
         )
-        self.least_areas_ = least_areas(ids, self.classes_.size, self.smallest_region)
+        least = least_areas(ids, self.classes_.size, self.smallest_region)
         is_evaluated = len(banks) > 1 or self._calibrates
         evaluator = BankEvaluator(
             images,
@@ -240,14 +234,14 @@ class Segmenter(BaseSegmenter):
             rule=self.threshold,
             sparse=sparse_images(ids),
             ids=ids,
-            least=self.least_areas_,
+            least=least,
         )
         candidates = _evaluate_banks(evaluator, banks, progress, workers)
         self.best_index_ = best_index(candidates)
         seconds = {
             name: sum(candidate.seconds[name] for candidate in candidates) for name in ("select", "calibrate")
         }
-        self._use_best(candidates, n_images=np.unique(drawn.image).size)
+        self._use_best(candidates, least, n_images=np.unique(drawn.image).size)
 
         start = time.perf_counter()
         best = candidates[self.best_index_]
@@ -397,8 +391,8 @@ class Segmenter(BaseSegmenter):
                 [found_classes, *of_rim], at_grid = decide_and_read(
                     image, self._normalised_bank, classifiers, follow
                 )
-            decisions, features = _squeezed(found_classes), self.classifier_.standardise(at_grid)
-            ids, probabilities = self._labels(decisions), self._probabilities(decisions)
+            features = self.classifier_.standardise(at_grid)
+            ids, probabilities = self._labels(found_classes), self._probabilities(found_classes)
             inside = probability_of_inside(of_rim[0]) if of_rim else None
             labels = objects.splitter.split(ids, probability=1 - probabilities[:, :, 0], inside=inside)
             found: list[Any] = [labels, *([self.classes_[ids], probabilities] if return_masks else [])]
@@ -421,7 +415,12 @@ class Segmenter(BaseSegmenter):
         ndarray of shape (H, W) or (H, W, n_classes), float32, or list of them
             Binary: positive means ``classes_[1]``. A list if a list was given.
         """
-        return self._each(images, self._scores)
+
+        def decide(image: FloatArray) -> FloatArray:
+            decisions = self._scores(image)
+            return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
+
+        return self._each(images, decide)
 
     def pixel_features(self, image: ArrayLike, rows: ArrayLike, cols: ArrayLike) -> FloatArray:
         """Read the standardised features of some pixels, the input of the kernels.
@@ -474,11 +473,6 @@ class Segmenter(BaseSegmenter):
     ) -> ObjectModel:
         if instances is None:
             return learn_from_regions(ids)
-
-        def read(decisions: FloatArray) -> tuple[NDArray[np.intp], FloatArray]:
-            scores = decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
-            return self._labels(scores), 1 - self._probabilities(scores)[:, :, 0]
-
         return ObjectTraining(
             images,
             ids,
@@ -486,7 +480,7 @@ class Segmenter(BaseSegmenter):
             self._normalised_bank,
             self.classifier_,
             self.lambda_,
-            read,
+            self.rule_,
             (self.selection_pixels, self.training_pixels),
             self.random_state,
         ).learn(progress)
@@ -568,7 +562,9 @@ class Segmenter(BaseSegmenter):
     def _calibrates(self) -> bool:
         return self.lambdas is not None or self.probability != "raw" or self.threshold != "zero"
 
-    def _use_best(self, candidates: Sequence[Candidate], *, n_images: int) -> None:
+    def _use_best(
+        self, candidates: Sequence[Candidate], least: NDArray[np.float64], *, n_images: int
+    ) -> None:
         """Take over the best bank, and the settings chosen for it."""
         best = candidates[self.best_index_]
         self.bank_, self.classifier_, choice = best.bank, best.classifier, best.choice
@@ -582,14 +578,13 @@ class Segmenter(BaseSegmenter):
                 for one in candidates
             ]
             self.held_out_ = replace(self.held_out_, by_bank=by_bank)
-        self.threshold_ = 0.0 if choice is None else choice.threshold
-        self.otsu_weight_ = 0.0 if choice is None else choice.otsu_weight
         self.lambda_: float | None = None
         if self.lambdas is not None:
             self.lambda_ = usual_penalty(self.lambdas, n_images) if choice is None else choice.penalty
-        self.platt_ = PlattScaling.identity(self.classes_.size)
-        if choice is not None and self.probability == "platt":
-            self.platt_ = choice.platt
+        by_sign = DecisionRule.by_sign(self.classes_.size)
+        rule = by_sign if choice is None else choice.rule
+        platt = rule.platt if self.probability == "platt" else by_sign.platt
+        self.rule_: DecisionRule = replace(rule, platt=platt, least_areas=least)
         if choice is None and self._calibrates:
             warnings.warn(
                 "too few annotated regions to hold any out: probabilities are those of the decision itself "
@@ -604,7 +599,9 @@ class Segmenter(BaseSegmenter):
         counts = []
         for image in np.unique(sample.image):
             part = sample.of_image(image)
-            guess = label_pixels(decisions[part], self.threshold_, self.otsu_weight_, sample.weight[part])
+            guess = label_pixels(
+                decisions[part], self.rule_.threshold, self.rule_.otsu_weight, sample.weight[part]
+            )
             counts.append(count_pixels(sample.subset(part), guess, self.classes_.size))
         return np.array(counts)
 
@@ -641,10 +638,10 @@ class Segmenter(BaseSegmenter):
             criterion=kernels.criterion,
             kernels=kernels.describe([channel.group for channel in self.channels_]),
             penalty=self.lambda_,
-            threshold=self.threshold_,
+            threshold=self.rule_.threshold,
             threshold_rule=self.threshold,
-            otsu_weight=self.otsu_weight_,
-            least_areas=self.least_areas_.tolist(),
+            otsu_weight=self.rule_.otsu_weight,
+            least_areas=self.rule_.least_areas.tolist(),
             held_out=self.held_out_,
             training_iou=np.nanmean(iou, axis=0).tolist(),
             training_mean_iou=float(np.nanmean(iou, axis=1).mean()),
@@ -653,14 +650,14 @@ class Segmenter(BaseSegmenter):
         )
 
     def _scores(self, image: FloatArray, progress: Progress = pass_on) -> FloatArray:
-        """Decisions of an image, (H, W) or (H, W, n_classes)."""
+        """Decisions of an image, (H, W, n_outputs)."""
         return self._scores_and_features(image, progress)[0]
 
     def _scores_and_features(self, image: FloatArray, progress: Progress) -> tuple[FloatArray, FloatArray]:
         """Decisions of an image, and its standardised kept channels on a coarse grid, (n_grid, n_kept)."""
         with single_threaded_blas():
             [found], at_grid = decide_and_read(image, self._normalised_bank, [self.classifier_], progress)
-        return _squeezed(found), self.classifier_.standardise(at_grid)
+        return found, self.classifier_.standardise(at_grid)
 
     def _check(
         self, image: FloatArray, ids: NDArray[np.intp], probabilities: FloatArray, features: Any
@@ -668,20 +665,10 @@ class Segmenter(BaseSegmenter):
         return self.alarms_.check(image, ids, probabilities, features)
 
     def _labels(self, decisions: FloatArray) -> NDArray[np.intp]:
-        """Class ids of an image's decisions: by the threshold for two classes, else the largest decision."""
-        outputs = decisions[:, :, None] if decisions.ndim == 2 else decisions
-        ids = label_pixels(outputs, self.threshold_, self.otsu_weight_)
-        return merge_small_regions(ids, self.least_areas_) if self.least_areas_.any() else ids
+        return self.rule_.segment(decisions)
 
     def _probabilities(self, decisions: FloatArray) -> FloatArray:
-        flat = decisions.reshape(-1) if decisions.ndim == 2 else decisions.reshape(-1, decisions.shape[2])
-        probabilities = self.platt_.predict_proba(flat).astype(np.float32)
-        return probabilities.reshape(*decisions.shape[:2], -1)
-
-
-def _squeezed(decisions: FloatArray) -> FloatArray:
-    """Return decisions of two classes without their only plane."""
-    return decisions[:, :, 0] if decisions.shape[2] == 1 else decisions
+        return self.rule_.probabilities(decisions)
 
 
 def _evaluate_banks(

@@ -1,13 +1,18 @@
-"""From decisions to labels: the decision above which a pixel is of the second of two classes."""
+"""From decisions to labels and probabilities, by the threshold above which a pixel is of the second of two classes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from skimage.filters import threshold_otsu
+
+from segkit._common import FloatArray
+from segkit.classifier.platt import PlattScaling
+from segkit.segmentation.regions import merge_small_regions
 
 Floats = NDArray[np.float64]
 
@@ -17,6 +22,49 @@ THRESHOLDS = ("quantile+otsu", "quantile", "iou", "zero")
 IMAGES_TO_EQUAL_OTSU = 2
 # Decisions that differ by less, in units of the margin, count as equal.
 SAME = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class DecisionRule:
+    """How the decisions of a classifier become class ids and probabilities.
+
+    Decisions are (..., n_outputs), with a single output for two classes.
+
+    Parameters
+    ----------
+    threshold : float
+        Decision above which a pixel is of the second of two classes, before an image moves it.
+    otsu_weight : float
+        Weight of Otsu's threshold of the image's own decisions, 0 to 1.
+    platt : PlattScaling
+        From decisions to probabilities.
+    least_areas : ndarray of shape (n_classes, 2), float64
+        Area in pixels below which a region of each class is too small, whole and cut by the border of an image.
+    """
+
+    threshold: float
+    otsu_weight: float
+    platt: PlattScaling
+    least_areas: NDArray[np.float64]
+
+    @classmethod
+    def by_sign(cls, n_classes: int) -> Self:
+        """Make the rule that nothing is learnt for: the sign of the decision, or the largest (eqs. 7.18 and 8.2)."""
+        return cls(0.0, 0.0, PlattScaling.identity(n_classes), np.zeros((n_classes, 2)))
+
+    def threshold_of(self, parts: Callable[[], Iterable[FloatArray]]) -> float:
+        """Return the threshold of one image, whose decisions come in parts; see `image_threshold`."""
+        return image_threshold(parts, self.threshold, self.otsu_weight)
+
+    def segment(self, decisions: FloatArray) -> NDArray[np.intp]:
+        """Class ids of a whole image (h, w), too small regions merged into the classes around them."""
+        ids = label_pixels(decisions, self.threshold, self.otsu_weight)
+        return merge_small_regions(ids, self.least_areas) if self.least_areas.any() else ids
+
+    def probabilities(self, decisions: FloatArray) -> FloatArray:
+        """Probabilities of the classes, (..., n_classes), float32."""
+        found = self.platt.predict_proba(decisions.reshape(-1, decisions.shape[-1]))
+        return found.astype(np.float32).reshape(*decisions.shape[:-1], -1)
 
 
 def best_threshold(
@@ -61,20 +109,15 @@ def weight_of_otsu(n_images: int) -> float:
 
 
 def image_threshold(
-    decision: NDArray[Any], threshold: float, otsu_weight: float, weight: NDArray[Any] | None = None
-) -> float:
-    """Move the threshold towards Otsu's threshold of the decisions of one image (IEEE Trans. SMC 9, 1979)."""
-    weights = None if weight is None else [weight]
-    return threshold_of_parts(lambda: [decision], threshold, otsu_weight, weights)
-
-
-def threshold_of_parts(
     parts: Callable[[], Iterable[NDArray[Any]]],
     threshold: float,
     otsu_weight: float,
     weights: Sequence[NDArray[Any]] | None = None,
 ) -> float:
-    """Do what `image_threshold` does for an image whose decisions come in parts, any number of times."""
+    """Move the threshold towards Otsu's threshold of the decisions of one image (IEEE Trans. SMC 9, 1979).
+
+    The decisions of two classes come in parts of any shape, and are read twice. Of more classes there is no threshold.
+    """
     if not otsu_weight:
         return threshold
     ends = [(float(part.min()), float(part.max())) for part in parts()]
@@ -97,13 +140,15 @@ def threshold_of_parts(
 
 
 def label_pixels(
-    decisions: NDArray[Any], threshold: float, otsu_weight: float, weight: NDArray[Any] | None = None
+    decisions: NDArray[Any], threshold: float, otsu_weight: float = 0.0, weight: NDArray[Any] | None = None
 ) -> NDArray[np.intp]:
-    """Class ids of the pixels of one image."""
+    """Class ids of pixels of one image: by the threshold, which the image moves, or the largest of several decisions."""
     if decisions.shape[-1] > 1:
         return np.asarray(decisions.argmax(axis=-1))
     decision = decisions[..., 0]
-    return np.asarray(decision > image_threshold(decision, threshold, otsu_weight, weight), dtype=np.intp)
+    weights = None if weight is None else [weight]
+    own = image_threshold(lambda: [decision], threshold, otsu_weight, weights)
+    return np.asarray(decision > own, dtype=np.intp)
 
 
 def _quantile(decision: NDArray[Any], label: NDArray[Any], weight: NDArray[Any]) -> float:

@@ -10,7 +10,7 @@ from segkit.errors import ConfigError
 from segkit.features import ConvNetBank, MultiscaleBank, ScatteringBank
 from segkit.features.normalised import even_grid
 from segkit.images.sampling import assign_folds, draw_pixels
-from segkit.segmentation.threshold import image_threshold, quantile_threshold
+from segkit.segmentation.threshold import quantile_threshold
 
 
 @pytest.fixture(scope="module")
@@ -101,11 +101,11 @@ def test_threshold_is_that_of_trees_that_saw_nothing_of_the_image(two_sizes, rul
         trees.fit(X[1 - held], drawn.label[other], sample_weight=drawn.weight[other])
         decision[drawn.of_image(held)] = 2 * trees.predict_proba(X[held])[:, 1] - 1
     expected = quantile_threshold(decision, drawn.label, drawn.weight, drawn.image)
-    assert forest.threshold_ == pytest.approx(expected, abs=1e-5)
-    assert forest.otsu_weight_ == (0.5 if rule == "quantile+otsu" else 0)
+    assert forest.rule_.threshold == pytest.approx(expected, abs=1e-5)
+    assert forest.rule_.otsu_weight == (0.5 if rule == "quantile+otsu" else 0)
     probability = forest.predict_proba(images[0]).astype(np.float64)
     margin = probability[:, :, 1] - probability[:, :, 0]
-    at = image_threshold(margin, forest.threshold_, forest.otsu_weight_)
+    at = forest.rule_.threshold_of(lambda: [margin])
     assert np.mean(forest.predict(images[0]) == (margin > at)) > 0.999
 
 
@@ -121,11 +121,11 @@ def test_blocks_of_a_single_image_are_held_out(pairs, monkeypatch):
     shape = pairs[1][0].shape
     left = [set(range(4)) - set(assign_folds(drawn, [shape], 5)) for drawn in grown[1:]]
     assert left == [{0}, {1}, {2}, {3}]
-    assert forest.otsu_weight_ == pytest.approx(2 / 3)
+    assert forest.rule_.otsu_weight == pytest.approx(2 / 3)
 
 
 def test_usual_forests_hold_nothing_out(forest):
-    assert (forest.threshold_, forest.otsu_weight_) == (0, 0)
+    assert (forest.rule_.threshold, forest.rule_.otsu_weight) == (0, 0)
 
 
 def test_three_classes_have_no_threshold(pairs):
@@ -133,7 +133,7 @@ def test_three_classes_have_no_threshold(pairs):
     forest = PixelForest(SMALL, n_estimators=5, training_pixels=600, **ADAPTIVE).fit(pairs[0][:1], [mask])
     labels, probability = forest.predict(pairs[0][0], return_proba=True)
     np.testing.assert_array_equal(labels, probability.argmax(axis=2))
-    assert (forest.threshold_, forest.otsu_weight_) == (0, 0)
+    assert (forest.rule_.threshold, forest.rule_.otsu_weight) == (0, 0)
 
 
 def test_a_class_that_cannot_be_held_out_leaves_the_sign(pairs):
@@ -141,7 +141,7 @@ def test_a_class_that_cannot_be_held_out_leaves_the_sign(pairs):
     mask = np.zeros((64, 96), dtype=int)
     mask[2:10, 2:10] = 1
     forest = PixelForest(SMALL, n_estimators=5, training_pixels=600, **ADAPTIVE).fit(pairs[0][:1], [mask])
-    assert (forest.threshold_, forest.otsu_weight_) == (0, 0)
+    assert (forest.rule_.threshold, forest.rule_.otsu_weight) == (0, 0)
 
 
 @pytest.mark.parametrize(("stride", "pyramid"), [(1, 1.0), (4, 0.25)])

@@ -361,7 +361,7 @@ def test_labels_of_moved_images_are_the_moved_labels():
     other, truth = picture(1)
     assert segmenter.score([other], [truth]) > 0.8
     decisions, labels = segmenter.decision_function(other), segmenter.predict(other)
-    sure = np.abs(decisions - segmenter.threshold_) > 1e-5
+    sure = np.abs(decisions - segmenter.rule_.threshold) > 1e-5
     assert sure.mean() > 0.99
     for element in ELEMENTS:
         found = segmenter.predict(np.ascontiguousarray(symmetry(element, other)))

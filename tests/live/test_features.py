@@ -140,7 +140,7 @@ def painted(image, cache, monkeypatch):
 def test_a_prediction_by_blocks_is_that_of_all_pixels_at_once(painted):
     model, features, canvas = painted
     every = features.sample(*np.indices(SHAPE).reshape(2, -1)).T.reshape(-1, *SHAPE)
-    expected = model.probabilities(model.decide_coarse(every))
+    expected = model.rule.probabilities(model.decide_coarse(every))
     np.testing.assert_allclose(canvas.whole()[1], expected, atol=1e-3)
 
 

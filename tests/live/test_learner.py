@@ -50,7 +50,7 @@ LEFT, RIGHT = ((5, 15), (2, 20), 0), ((5, 15), (30, 48), 7)
 
 def accuracy(model, X, truth):
     decisions = model.decide_coarse(np.ascontiguousarray(X.transpose(2, 0, 1)))
-    return (model.label(decisions, model.threshold_of(decisions)) == truth).mean()
+    return (model.label(decisions, model.rule.threshold_of(lambda: [decisions])) == truth).mean()
 
 
 def halves():
@@ -74,7 +74,7 @@ def test_three_classes(features):
     truth[:, 40:] = 9
     assert accuracy(model, features["a"], truth) > 0.95
     decisions = model.decide_coarse(np.ascontiguousarray(features["a"].transpose(2, 0, 1)))
-    np.testing.assert_allclose(model.probabilities(decisions).sum(axis=2), 1, atol=1e-5)
+    np.testing.assert_allclose(model.rule.probabilities(decisions).sum(axis=2), 1, atol=1e-5)
 
 
 def test_one_class_or_one_pixel_of_another_is_not_enough(features):
@@ -175,10 +175,9 @@ def test_what_was_evaluated_holds_until_classes_change(features):
     drawn = {key: Labelled.of(labels(LEFT, RIGHT)) for key in "ab"}
     evaluated, _ = subject.evaluate(subject.fit(drawn))
     again = subject.fit(drawn)
-    assert (again.threshold, again.otsu_weight) == (evaluated.threshold, evaluated.otsu_weight)
-    assert again.platt is evaluated.platt
+    assert again.rule is evaluated.rule
     drawn["b"] = Labelled.of(labels(LEFT, RIGHT, ((20, 25), (2, 20), 3)))
-    assert len(subject.fit(drawn).platt.slope_) == 3
+    assert len(subject.fit(drawn).rule.platt.slope_) == 3
 
 
 def test_judging_one_image_holds_out_blocks(features):

@@ -1,5 +1,6 @@
 import csv
 import warnings
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -150,7 +151,7 @@ def test_one_class_everywhere_is_told(pictures):
     images, masks = pictures
     masks = [np.zeros_like(masks[0]), *masks[1:4]]
     segmenter = small().fit(images[:4], masks)
-    segmenter.threshold_, segmenter.otsu_weight_ = 1e6, 0.0
+    segmenter.rule_ = replace(segmenter.rule_, threshold=1e6, otsu_weight=0.0)
     assert check_of(segmenter, images[12]).one_class == "background everywhere, as 1 of 4 training images"
 
 

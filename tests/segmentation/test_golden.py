@@ -16,7 +16,6 @@ from segkit.errors import InputError
 from segkit.evaluation.object_scores import match
 from segkit.images import Dataset, PixelSize
 from segkit.segmentation.model_file import FORMAT_VERSION
-from segkit.segmentation.threshold import image_threshold
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -56,12 +55,12 @@ def test_old_models_predict_what_they_did(golden):
     image, _ = picture()
     np.testing.assert_allclose(segmenter.decision_function(image), expected["decisions"], atol=1e-3)
     np.testing.assert_allclose(segmenter.predict_proba(image), expected["probabilities"], atol=1e-3)
-    threshold = image_threshold(expected["decisions"], segmenter.threshold_, segmenter.otsu_weight_)
+    threshold = segmenter.rule_.threshold_of(lambda: [expected["decisions"]])
     sure = np.abs(expected["decisions"] - threshold) > 1e-3
     np.testing.assert_array_equal(segmenter.predict(image)[sure], expected["labels"][sure])
     assert segmenter.classes_.tolist() == [0, 255]
-    assert segmenter.least_areas_.any()
-    assert segmenter.otsu_weight_ == 2 / (N_IMAGES + 2)
+    assert segmenter.rule_.least_areas.any()
+    assert segmenter.rule_.otsu_weight == 2 / (N_IMAGES + 2)
     assert segmenter.label_map_.names == ("background", "foreground")
     assert segmenter.objects_.rim is not None
     found = match(expected["objects"], segmenter.predict_objects(image))

@@ -27,7 +27,13 @@ from segkit.segmentation.held_out import (
 )
 from segkit.segmentation.segmenter import LAMBDAS
 from segkit.segmentation.summary import HeldOutScores
-from segkit.segmentation.threshold import best_threshold, image_threshold, quantile_threshold, weight_of_otsu
+from segkit.segmentation.threshold import (
+    best_threshold,
+    image_threshold,
+    label_pixels,
+    quantile_threshold,
+    weight_of_otsu,
+)
 from segkit.selection import MMDSelector
 
 
@@ -154,7 +160,9 @@ def test_each_image_is_scored_at_the_threshold_of_the_others(rule):
             rule_of = best_threshold if rule == "iou" else quantile_threshold
             threshold = rule_of(decision[others], drawn.label[others], weight[others], drawn.image[others])
         if rule == "quantile+otsu":
-            threshold = image_threshold(decision[mine], threshold, weight_of_otsu(2), weight[mine])
+            threshold = image_threshold(
+                lambda own=decision[mine]: [own], threshold, weight_of_otsu(2), [weight[mine]]
+            )
         guess = decision > threshold
         areas = [
             (weight[mine & both].sum(), weight[mine & either].sum())
@@ -178,7 +186,7 @@ def test_of_several_classes_the_largest_decision_counts():
     expected = score_masks(
         [drawn.label[mine][None] for mine in images], [guess[mine][None] for mine in images], 3
     )
-    assert choice.threshold == 0
+    assert choice.rule.threshold == 0
     assert choice.scores.mean_iou == pytest.approx(expected.mean)
 
 
@@ -217,10 +225,12 @@ def test_interval_holds_the_mean_of_all_images_as_often_as_it_says():
 
 def test_only_one_rule_looks_at_the_image_itself():
     _, found = held()
-    weights = {rule: found.choose(rule).otsu_weight for rule in ("quantile+otsu", "quantile", "iou", "zero")}
+    weights = {
+        rule: found.choose(rule).rule.otsu_weight for rule in ("quantile+otsu", "quantile", "iou", "zero")
+    }
     assert weights == {"quantile+otsu": weight_of_otsu(3), "quantile": 0, "iou": 0, "zero": 0}
-    assert found.choose("quantile+otsu").threshold == found.choose("quantile").threshold
-    assert held(n_classes=3)[1].choose("quantile+otsu").otsu_weight == 0
+    assert found.choose("quantile+otsu").rule.threshold == found.choose("quantile").rule.threshold
+    assert held(n_classes=3)[1].choose("quantile+otsu").rule.otsu_weight == 0
 
 
 def judged(n_right, penalties, n=1000):
@@ -292,12 +302,12 @@ def test_an_image_that_cannot_be_judged_counts_as_a_training_image():
     sample = PixelSample(drawn.image, drawn.row, drawn.col, label, drawn.weight)
     choice = hold_out(X, sample, drawn.image, drawn.image, RECIPE, [1e-2], follow).choose("quantile+otsu")
     assert (choice.scores.regions, choice.scores.n_regions) == ("images", 1)
-    assert choice.otsu_weight == weight_of_otsu(2)
+    assert choice.rule.otsu_weight == weight_of_otsu(2)
 
 
 def candidate(mean_iou, n_regions=2):
     scores = HeldOutScores("images", n_regions, mean_iou)
-    choice = None if mean_iou is None else Choice(1e-3, 0.0, 0.0, None, scores)
+    choice = None if mean_iou is None else Choice(1e-3, None, scores)
     return Candidate(MultiscaleBank(), None, choice, None, {})
 
 
@@ -435,7 +445,7 @@ def test_images_with_few_labels_have_no_quantile(rng):
 
     def threshold(rows, sparse):
         found = HeldOut([1.0], decisions[:, rows], sample.subset(rows), image[rows], 2, sparse)
-        return found.choose("quantile").threshold
+        return found.choose("quantile").rule.threshold
 
     every, first, second = slice(None), image == 0, image == 1
     assert threshold(every, [0, 1]) == 0
@@ -494,7 +504,7 @@ def test_expected_and_true_iou_of_each_image_are_those_of_the_other_images(rule)
         ]
         threshold = 0.0 if rule == "zero" else np.mean(own)
         weight = weight_of_otsu(3) if rule == "quantile+otsu" else 0.0
-        ids = (decisions[:, 0] > image_threshold(decisions[:, 0], threshold, weight)).astype(int)
+        ids = label_pixels(decisions, threshold, weight)
         platt = PlattScaling().fit(held_decisions, sample.label, sample.weight)
         expected = expected_iou(ids, platt.predict_proba(decisions), np.full(2, 4 / 5))
         assert image.expected == pytest.approx(expected, abs=1e-3)

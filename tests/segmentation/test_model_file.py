@@ -308,7 +308,9 @@ def test_decisions_and_probabilities_that_never_change_are_faults(decisions, slo
         mean_=np.array([5.0, -1.0]), scale_=np.array([1e-3, 1e3]), decision_function=decide
     )
     faults = find_faults(
-        SimpleNamespace(classifier_=classifier, platt_=SimpleNamespace(slope_=np.array(slope)))
+        SimpleNamespace(
+            classifier_=classifier, rule_=SimpleNamespace(platt=SimpleNamespace(slope_=np.array(slope)))
+        )
     )
     assert len(faults) == len(told)
     assert all(fault.startswith(words) for fault, words in zip(faults, told, strict=True))
@@ -325,5 +327,9 @@ def test_decisions_that_overflow_are_not_finite():
         raise ValueError("too large")
 
     classifier = SimpleNamespace(mean_=np.zeros(2), scale_=np.ones(2), decision_function=overflow)
-    [fault] = find_faults(SimpleNamespace(classifier_=classifier, platt_=SimpleNamespace(slope_=np.ones(1))))
+    [fault] = find_faults(
+        SimpleNamespace(
+            classifier_=classifier, rule_=SimpleNamespace(platt=SimpleNamespace(slope_=np.ones(1)))
+        )
+    )
     assert fault == "its decisions are not finite: train it anew"

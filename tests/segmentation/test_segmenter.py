@@ -34,7 +34,7 @@ from segkit.segmentation.model_file import read_model, write_model
 from segkit.segmentation.regions import merge_small_regions
 from segkit.segmentation.segmenter import _evaluate_banks
 from segkit.segmentation.summary import HeldOutScores
-from segkit.segmentation.threshold import image_threshold
+from segkit.segmentation.threshold import DecisionRule, label_pixels
 
 BANK = ModuleBank((Module(n_scales=2, n_angles=3),))
 
@@ -165,7 +165,7 @@ def test_three_classes_and_their_probabilities(tmp_path):
     ids = segmenter.decision_function(third).argmax(axis=2)
     labels = segmenter.predict(third)
     assert (labels != ids).any()
-    np.testing.assert_array_equal(labels, merge_small_regions(ids, segmenter.least_areas_))
+    np.testing.assert_array_equal(labels, merge_small_regions(ids, segmenter.rule_.least_areas))
     reloaded(segmenter, tmp_path, third)
 
 
@@ -186,9 +186,9 @@ def test_labels_follow_decisions_and_probabilities_are_calibrated(fitted, data):
     image = data[0][2].copy()
     image[4:6, 4:6] += 0.4  # a speck, smaller than any annotated disc
     decisions, labels = fitted.decision_function(image), fitted.predict(image)
-    ids = (decisions > image_threshold(decisions, fitted.threshold_, fitted.otsu_weight_)).astype(int)
+    ids = (decisions > fitted.rule_.threshold_of(lambda: [decisions])).astype(int)
     assert 0 < (labels != ids).mean() < 0.1
-    np.testing.assert_array_equal(labels, merge_small_regions(ids, fitted.least_areas_))
+    np.testing.assert_array_equal(labels, merge_small_regions(ids, fitted.rule_.least_areas))
     probabilities = fitted.predict_proba(image)
     assert probabilities.dtype == np.float32
     order = np.argsort(decisions.ravel())
@@ -202,7 +202,7 @@ def test_labels_follow_decisions_and_probabilities_are_calibrated(fitted, data):
 def test_raw_probability_is_the_logistic_function_of_the_decision(data):
     images, masks = data
     segmenter = quick(probability="raw", threshold="zero").fit(images[:1], masks[:1])
-    assert segmenter.threshold_ == 0
+    assert segmenter.rule_.threshold == 0
     expected = 1 / (1 + np.exp(-segmenter.decision_function(images[1]).astype(float)))
     np.testing.assert_allclose(segmenter.predict_proba(images[1])[:, :, 1], expected, atol=1e-6)
 
@@ -496,7 +496,7 @@ def test_probabilities_are_fitted_to_held_out_decisions(data, monkeypatch):
     pixels = held_out.sample
     decisions = held_out.decisions[held_out.penalties.index(choice.penalty)]
     expected = PlattScaling.identity(2).fit(decisions, pixels.label, pixels.weight)
-    np.testing.assert_array_equal(segmenter.platt_.slope_, expected.slope_)
+    np.testing.assert_array_equal(segmenter.rule_.platt.slope_, expected.slope_)
     labels = [
         masks[image][row, col] for image, row, col in zip(pixels.image, pixels.row, pixels.col, strict=True)
     ]
@@ -532,8 +532,8 @@ def test_training_iou_weighs_pixels_and_images(n_classes, draws):
         weight, label = drawn.weight[mine], drawn.label[mine]
         decision = segmenter.decision_function(image)[drawn.row[mine], drawn.col[mine]]
         if n_classes == 2:
-            threshold = image_threshold(decision, segmenter.threshold_, segmenter.otsu_weight_, weight)
-            guess = (decision > threshold).astype(int)
+            rule = segmenter.rule_
+            guess = label_pixels(decision[:, None], rule.threshold, rule.otsu_weight, weight)
         else:
             guess = decision.argmax(axis=1)
         scores.append(
@@ -879,8 +879,7 @@ def half_fitted(n_classes=2, **options):
     segmenter = quick(**options)
     segmenter.classes_, segmenter.n_image_channels_ = np.arange(n_classes), 1
     segmenter.label_map_ = SimpleNamespace(names=tuple("abc"[:n_classes]))
-    segmenter.threshold_, segmenter.otsu_weight_ = 0.5, 0.0
-    segmenter.least_areas_ = np.zeros((n_classes, 2))
+    segmenter.rule_ = replace(DecisionRule.by_sign(n_classes), threshold=0.5)
     return segmenter
 
 
@@ -908,8 +907,11 @@ def chosen_candidate(choice, mean_iou=0.5, label="a"):
     return SimpleNamespace(bank=bank, classifier=classifier, choice=choice, mean_iou=mean_iou)
 
 
+RULE = replace(DecisionRule.by_sign(2), threshold=0.25, otsu_weight=0.75)
+
+
 def choice_of(n_regions=2):
-    return Choice(1e-3, 0.25, 0.75, "platt", HeldOutScores("images", n_regions, 0.5))
+    return Choice(1e-3, RULE, HeldOutScores("images", n_regions, 0.5))
 
 
 @pytest.mark.parametrize(("n_images", "penalty"), [(1, 1e-3), (100, 1e-4)])
@@ -917,16 +919,16 @@ def test_without_held_out_images_the_usual_settings_are_taken(n_images, penalty)
     segmenter = half_fitted(lambdas=[1e-2, 1e-3, 1e-4])
     segmenter.best_index_ = 0
     with pytest.warns(UserWarning, match="too few annotated regions to hold any out"):
-        segmenter._use_best([chosen_candidate(None)], n_images=n_images)
-    assert (segmenter.threshold_, segmenter.otsu_weight_, segmenter.held_out_) == (0, 0, None)
+        segmenter._use_best([chosen_candidate(None)], np.zeros((2, 2)), n_images=n_images)
+    assert (segmenter.rule_.threshold, segmenter.rule_.otsu_weight, segmenter.held_out_) == (0, 0, None)
     assert segmenter.lambda_ == penalty
-    np.testing.assert_array_equal(segmenter.platt_.slope_, PlattScaling.identity(2).slope_)
+    np.testing.assert_array_equal(segmenter.rule_.platt.slope_, PlattScaling.identity(2).slope_)
 
 
 def test_nothing_is_warned_of_where_nothing_was_to_be_calibrated(recwarn):
     segmenter = half_fitted(lambdas=None, probability="raw", threshold="zero")
     segmenter.best_index_ = 0
-    segmenter._use_best([chosen_candidate(None)], n_images=1)
+    segmenter._use_best([chosen_candidate(None)], np.zeros((2, 2)), n_images=1)
     assert not recwarn.list
     assert segmenter.lambda_ is None
 
@@ -934,7 +936,7 @@ def test_nothing_is_warned_of_where_nothing_was_to_be_calibrated(recwarn):
 def test_a_summary_has_the_brightest_pixels_and_means_over_images():
     segmenter = half_fitted()
     segmenter.best_index_ = 0
-    segmenter._use_best([chosen_candidate(choice_of())], n_images=2)
+    segmenter._use_best([chosen_candidate(choice_of())], np.zeros((2, 2)), n_images=2)
     segmenter.channels_ = tuple(SimpleNamespace(group=group) for group in "uvu")
     segmenter.classifier_ = SimpleNamespace(
         kernels_=SimpleNamespace(criterion="power", describe=lambda groups: [groups]), selector_=1

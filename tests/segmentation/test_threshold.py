@@ -6,9 +6,13 @@ from segkit.segmentation.threshold import (
     image_threshold,
     label_pixels,
     quantile_threshold,
-    threshold_of_parts,
     weight_of_otsu,
 )
+
+
+def threshold_of(decision, threshold, otsu_weight, weight=None):
+    """Threshold of an image whose decisions come at once."""
+    return image_threshold(lambda: [decision], threshold, otsu_weight, None if weight is None else [weight])
 
 
 def naive_mean_iou(threshold, decision, label, weight, image):
@@ -68,15 +72,15 @@ def naive_otsu(decision):
 def test_an_image_moves_its_threshold_towards_otsus():
     rng = np.random.default_rng(0)
     decision = np.concatenate([rng.normal(-0.6, 0.1, 300), rng.normal(0.3, 0.1, 60)])
-    own = image_threshold(decision, 0.8, 1.0)
+    own = threshold_of(decision, 0.8, 1.0)
     assert own == pytest.approx(naive_otsu(decision), abs=0.01)
-    assert image_threshold(decision.reshape(20, 18), 0.8, 0.25) == pytest.approx(0.75 * 0.8 + 0.25 * own)
-    assert image_threshold(decision, 0.8, 0.0) == 0.8
+    assert threshold_of(decision.reshape(20, 18), 0.8, 0.25) == pytest.approx(0.75 * 0.8 + 0.25 * own)
+    assert threshold_of(decision, 0.8, 0.0) == 0.8
 
 
 def test_an_image_of_one_decision_has_it_for_its_threshold():
-    assert image_threshold(np.full((4, 5), -3.0), 0.2, 0.5) == pytest.approx((0.2 - 1) / 2)
-    assert not (np.full((4, 5), -3.0) > image_threshold(np.full((4, 5), -3.0), 0.2, 0.5)).any()
+    assert threshold_of(np.full((4, 5), -3.0), 0.2, 0.5) == pytest.approx((0.2 - 1) / 2)
+    assert not (np.full((4, 5), -3.0) > threshold_of(np.full((4, 5), -3.0), 0.2, 0.5)).any()
 
 
 @pytest.mark.parametrize(
@@ -85,16 +89,16 @@ def test_an_image_of_one_decision_has_it_for_its_threshold():
 def test_an_image_of_decisions_that_rounding_parts_has_them_for_its_threshold(dtype, start):
     decision = np.full((4, 5), start, dtype=dtype)
     decision[0, 0] = np.nextafter(decision[0, 0], dtype(2))
-    assert image_threshold(decision, 0.2, 0.5) == pytest.approx((0.2 + start) / 2, abs=1e-6)
+    assert threshold_of(decision, 0.2, 0.5) == pytest.approx((0.2 + start) / 2, abs=1e-6)
 
 
 def test_a_decision_that_stands_for_several_counts_as_often():
     rng = np.random.default_rng(0)
     decision = rng.uniform(-1, 1, 200)
     times = np.where(decision > 0.5, 9, 1)
-    once = image_threshold(decision, 0.0, 1.0, times.astype(float))
-    assert once == pytest.approx(image_threshold(np.repeat(decision, times), 0.0, 1.0))
-    assert once != pytest.approx(image_threshold(decision, 0.0, 1.0))
+    once = threshold_of(decision, 0.0, 1.0, times.astype(float))
+    assert once == pytest.approx(threshold_of(np.repeat(decision, times), 0.0, 1.0))
+    assert once != pytest.approx(threshold_of(decision, 0.0, 1.0))
 
 
 def test_few_training_images_leave_more_to_the_image():
@@ -151,8 +155,8 @@ def test_of_two_classes_the_second_lies_above_the_threshold_of_the_image():
 def test_weights_move_the_threshold_of_an_image():
     decisions = np.repeat([-0.9, 0.0, 0.9], [50, 50, 50])[:, None]
     heavy = np.repeat([1.0, 1.0, 1000.0], 50)
-    at = image_threshold(decisions[:, 0], 0.0, 1.0, heavy)
-    assert at != image_threshold(decisions[:, 0], 0.0, 1.0)
+    at = threshold_of(decisions[:, 0], 0.0, 1.0, heavy)
+    assert at != threshold_of(decisions[:, 0], 0.0, 1.0)
     ids = label_pixels(decisions, 0.0, 1.0, heavy)
     np.testing.assert_array_equal(ids, decisions[:, 0] > at)
 
@@ -166,7 +170,7 @@ def test_of_several_classes_the_largest_decision_counts_whatever_the_threshold()
 def test_decisions_beyond_the_margins_count_as_the_margins(sign):
     decisions = sign * np.repeat([-0.9, 0.1, 6.0], [50, 60, 40])
     clipped = np.clip(decisions, -1, 1)
-    assert image_threshold(decisions, 0.0, 1.0) == image_threshold(clipped, 0.0, 1.0)
+    assert threshold_of(decisions, 0.0, 1.0) == threshold_of(clipped, 0.0, 1.0)
 
 
 def test_a_quantile_lies_between_the_pixels_by_half_their_weights():
@@ -183,19 +187,19 @@ def test_the_best_threshold_may_be_the_first_or_the_last(label, low, high):
     assert low <= chosen <= high
 
 
-def test_a_threshold_of_parts_is_that_of_all_of_them():
+def test_an_image_threshold_of_parts_is_that_of_all_of_them():
     rng = np.random.default_rng(0)
     parts = [rng.normal(-0.4, 0.2, (5, 6)), rng.normal(0.5, 0.1, (3, 4)), np.full((2, 2), 7.0)]
     weights = [rng.uniform(1, 2, part.shape) for part in parts]
     whole, heavy = (np.concatenate([one.ravel() for one in several]) for several in (parts, weights))
     for given, told in ((None, None), (weights, heavy)):
-        expected = image_threshold(whole, 0.3, 0.4, told)
-        assert threshold_of_parts(lambda: iter(parts), 0.3, 0.4, given) == pytest.approx(expected, abs=1e-12)
-    assert threshold_of_parts(lambda: 1 / 0, 0.3, 0.0) == 0.3
+        expected = threshold_of(whole, 0.3, 0.4, told)
+        assert image_threshold(lambda: iter(parts), 0.3, 0.4, given) == pytest.approx(expected, abs=1e-12)
+    assert image_threshold(lambda: 1 / 0, 0.3, 0.0) == 0.3
 
 
 def test_between_two_heaps_the_threshold_is_in_the_middle():
     """Every cut between them parts them as well."""
     decision = np.repeat([-0.5, 0.75], [30, 50])
-    assert image_threshold(decision, 0.0, 1.0) == pytest.approx(0.125, abs=0.005)
-    assert image_threshold(decision, 1.0, 0.25) == pytest.approx(0.75 + 0.25 * 0.125, abs=0.002)
+    assert threshold_of(decision, 0.0, 1.0) == pytest.approx(0.125, abs=0.005)
+    assert threshold_of(decision, 1.0, 0.25) == pytest.approx(0.75 + 0.25 * 0.125, abs=0.002)
