@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,10 +73,6 @@ class Tiling:
         for tile in self.tiles:
             yield View(tile, [*self.local_maps(tile), *moved_to(tile, kept)])
 
-    def shows(self, channels: IntArray) -> bool:
-        """Return whether any of these channels is among the wanted ones."""
-        return bool(np.isin(concatenate([*self.whole_parts, *self.local_parts]), channels).any())
-
     def whole_maps(self) -> list[FeatureMaps]:
         """Compute the maps of banks that need the whole image."""
         return self._maps(whole(self._image.shape), self.whole_parts)
@@ -88,52 +83,6 @@ class Tiling:
 
     def _maps(self, tile: Tile, parts: Sequence[IntArray]) -> list[FeatureMaps]:
         return self._bank.tile_maps(self._image, tile, concatenate(parts)) if parts else []
-
-
-class KeptMaps:
-    """Maps of some channels, kept of tiles that differ from bank to bank.
-
-    `tiles` are parts of the image that lie in one tile of every tiling that shows any of the channels.
-    """
-
-    def __init__(self, tilings: Sequence[Tiling], channels: IntArray) -> None:
-        self._channels, self._kept = channels, list[View]()
-        shown = [tiling for tiling in tilings if tiling.shows(channels)]
-        cores = [tile.core for tiling in shown for tile in tiling.tiles]
-        rows, cols = (
-            pairwise(sorted({end for core in cores for end in (core[axis].start, core[axis].stop)}))
-            for axis in (0, 1)
-        )
-        parts = [(slice(*row), slice(*col)) for row, col in product(rows, cols)]
-        self.tiles = [Tile(part, part) for part in parts]
-
-    def keep(self, views: Iterable[View]) -> Iterator[View]:
-        """Pass views on, and copy the cells of the channels that their cores need."""
-        for view in views:
-            core = view.within(view.tile.core)
-            own = [stack for stack in core.stacks if np.isin(stack.indices, self._channels).any()]
-            if own:
-                self._kept.append(replace(core, stacks=[_copied(stack, self._channels) for stack in own]))
-            yield view
-
-    def views(self) -> Iterator[View]:
-        """Show all channels on each part in turn, after every view was passed on."""
-        for tile in self.tiles:
-            around = [kept for kept in self._kept if _holds(kept.tile.core, tile.core)]
-            yield View(tile, [stack for kept in around for stack in kept.within(tile.core).stacks])
-
-
-def _copied(stack: FeatureMaps, channels: IntArray) -> FeatureMaps:
-    """Copy the maps of some channels, so that the others can be given back."""
-    mine = np.isin(stack.indices, channels)
-    return FeatureMaps(stack.values[mine], stack.indices[mine], stack.stride, stack.offset)
-
-
-def _holds(core: tuple[slice, slice], part: tuple[slice, slice]) -> bool:
-    """Return whether a part of the image lies in a core."""
-    return all(
-        own.start <= side.start and side.stop <= own.stop for own, side in zip(core, part, strict=True)
-    )
 
 
 def _cropped(stack: FeatureMaps, sides: Sequence[tuple[int, int]]) -> FeatureMaps:

@@ -2,8 +2,8 @@
 
 The first pass over the image sums the linear part of the decisions on the grid of each map, and reads all channels on a
 coarse grid, which gives their image means. The second pass interpolates the nonlinear channels at each pixel and adds the
-nonlinear part. A small image is one tile, and its maps serve both passes. A large one is computed tile by tile. The maps of
-its nonlinear channels are kept for the second pass if they fit into memory, and computed again if not.
+nonlinear part. A small image is one tile, and its maps serve both passes. A large one is computed tile by tile, and its
+nonlinear channels a second time: their maps would take more memory than all else.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from segkit.features import FeatureMaps
 from segkit.features.base import as_slice, sample_maps
 from segkit.features.normalised import NormalisedBank, even_grid
 from segkit.features.tiles import is_small, whole
-from segkit.features.views import KeptMaps, Tiling, View, concatenate
-from segkit.segmentation.memory import keeps_maps
+from segkit.features.views import Tiling, View, concatenate
 
 IntArray = NDArray[np.intp]
 # Maps of so many cells stay in the processor's cache.
@@ -50,17 +49,10 @@ def decide_and_read(
         second = views
     else:
         # each bank by itself has the largest tiles that it can have
-        first = [
-            Tiling(image, bank.bank, [part]) for part in bank.bank.split_by_bank(channels, image.shape[2])
-        ]
-        views = _follow(first, progress, "Tiles")
-        n_classes = max(2, *(decision_map.decisions.shape[2] for decision_map in maps))
-        if nonlinear.size and keeps_maps(bank.bank, nonlinear, image.shape, n_classes):
-            kept = KeptMaps(first, nonlinear)
-            views, second = kept.keep(views), _follow([kept], progress, "Tiles, second pass")
-        else:
-            parts = bank.bank.split_by_bank(nonlinear, image.shape[2])
-            second = _follow([Tiling(image, bank.bank, parts)], progress, "Tiles, second pass")
+        parts = bank.bank.split_by_bank(channels, image.shape[2])
+        views = _follow([Tiling(image, bank.bank, [part]) for part in parts], progress, "Tiles")
+        parts = bank.bank.split_by_bank(nonlinear, image.shape[2])
+        second = _follow([Tiling(image, bank.bank, parts)], progress, "Tiles, second pass")
     for view in views:
         for decision_map in maps:
             decision_map.add_linear(view)
@@ -89,7 +81,7 @@ def decide_in(view: View, classifier: PixelClassifier, means: FloatArray) -> Flo
     return decisions
 
 
-def _follow(tilings: Sequence[Tiling | KeptMaps], progress: Progress, description: str) -> Iterator[View]:
+def _follow(tilings: Sequence[Tiling], progress: Progress, description: str) -> Iterator[View]:
     """Return the maps of each tile in turn, followed by the progress."""
     n_tiles = sum(len(tiling.tiles) for tiling in tilings)
     views = chain.from_iterable(tiling.views() for tiling in tilings)

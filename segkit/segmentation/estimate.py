@@ -8,14 +8,11 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
-import numpy as np
-
 from segkit._common import Progress, count, pass_on
 from segkit._memory import bytes_used, describe
 from segkit.errors import InputError
-from segkit.features.tiles import Tile
 from segkit.images import Reading
-from segkit.segmentation.memory import bytes_of_kept, bytes_of_results, bytes_of_tiles, keeps_maps
+from segkit.segmentation.memory import bytes_of_results, bytes_of_tiles
 from segkit.segmentation.plan import join_faults, make_plan, n_channels_of, reading_of
 from segkit.segmentation.segmenter import Segmenter
 
@@ -59,25 +56,13 @@ def estimate_folder(
     # the images of a file are read together, as stored and as floats
     of_file = max(sum(map(prod, job.shapes)) * 8 for job in plan.fit)
     peak = max(
-        bytes_of_results(shape, segmenter.classes_.size)
-        + bytes_of_tiles(segmenter.bank_, shape, cut)
-        + _bytes_kept(segmenter, shape, cut, of_file)
+        bytes_of_results(shape, segmenter.classes_.size) + bytes_of_tiles(segmenter.bank_, shape, cut)
         for shape, cut in zip(shapes, tiles, strict=True)
     )
     n_seen = sum(prod(tile.shape) for cut in tiles for tile in cut)
     seconds = n_seen * _pace(segmenter, plan.fit[0].source, reading)
     n_tiles = sum(map(len, tiles))
     return Estimate(len(shapes), n_tiles, bytes_used() + of_file + peak, seconds, plan.faults)
-
-
-def _bytes_kept(segmenter: Segmenter, shape: tuple[int, ...], tiles: Sequence[Tile], of_file: int) -> int:
-    """Count the bytes of the maps that are kept of all tiles; 0 if none are."""
-    rim = segmenter.objects_.rim
-    classifiers = [segmenter.classifier_, *([rim] if rim else [])]
-    channels = np.unique(np.concatenate([classifier.nonlinear_channels for classifier in classifiers]))
-    bank, n_classes = segmenter.bank_, segmenter.classes_.size
-    is_kept = len(tiles) > 1 and keeps_maps(bank, channels, shape, n_classes, of_file)
-    return bytes_of_kept(bank, channels, shape) if is_kept else 0
 
 
 def _pace(segmenter: Segmenter, source: Path, reading: Reading) -> float:

@@ -1,13 +1,10 @@
-"""Memory that a prediction takes: what fits, what is kept, and what is read by region."""
+"""Memory that a prediction takes: what fits, and what is read by region."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from segkit._memory import bytes_left, require_bytes
 from segkit.features import FilterBank
@@ -19,8 +16,6 @@ from segkit.images.read import TIFF_EXTENSIONS
 _BYTES_OF_RESULTS = 64
 # For each further class: a decision and a probability, in single and in double precision.
 _BYTES_OF_CLASS = 24
-# Maps that are kept of all tiles, in relation to those of the image: both sides of an edge keep the cells there.
-_KEPT_TWICE = 1.05
 
 
 def is_large(images: Path, bank: FilterBank, n_classes: int) -> bool:
@@ -46,20 +41,6 @@ def require_memory(bank: FilterBank, shape: tuple[int, ...], n_classes: int) -> 
 def bytes_of_results(shape: tuple[int, ...], n_classes: int) -> int:
     """Count the bytes of decisions, labels and probabilities of an image."""
     return shape[0] * shape[1] * (_BYTES_OF_RESULTS + _BYTES_OF_CLASS * (n_classes - 2))
-
-
-def keeps_maps(
-    bank: FilterBank, channels: NDArray[np.intp], shape: tuple[int, ...], n_classes: int, taken: int = 0
-) -> bool:
-    """Return whether the maps of channels of a whole image fit into memory beside a tile and the results."""
-    needed = taken + bytes_of_kept(bank, channels, shape) + bytes_of_results(shape, n_classes)
-    return needed + bytes_of_tiles(bank, shape, bank.tiles(shape)) <= bytes_left()
-
-
-def bytes_of_kept(bank: FilterBank, channels: NDArray[np.intp], shape: tuple[int, ...]) -> int:
-    """Count the bytes of the maps of channels of a whole image."""
-    n_cells = shape[0] * shape[1] * (bank.strides(shape[2])[channels] ** -2.0).sum()
-    return int(4 * n_cells * _KEPT_TWICE)
 
 
 def bytes_of_tiles(bank: FilterBank, shape: tuple[int, ...], tiles: Sequence[Tile]) -> int:

@@ -6,7 +6,6 @@ from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.svm import LinearSVM
 from segkit.features import (
     Channel,
-    ElongatedBank,
     FeatureMaps,
     FilterBank,
     MultiscaleBank,
@@ -152,9 +151,8 @@ def test_faint_patterns_on_bright_ground_are_decided_exactly(rng, normalization,
     np.testing.assert_allclose(decide(image, bank, classifier), expected, atol=4e-3)
 
 
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_tiles_of_a_large_image_are_followed(rng, monkeypatch, is_kept):
-    """Each bank by itself, then all that the nonlinear part needs; no map is computed before its turn, or twice if kept."""
+def test_tiles_of_a_large_image_are_followed(rng, monkeypatch):
+    """Each bank by itself, then all that the nonlinear part needs; no map is computed before its turn."""
     banks = [MultiscaleBank(sigma_max=1), ScatteringBank(J=2, L=2, angles="averaged", pixels=False)]
     bank, kept = NormalisedBank(StackedBank(banks), "image"), np.arange(9)
     kernels = LinearGaussianMixture(n_components=60, gaussian_columns=kept < 3, random_state=0)
@@ -174,40 +172,9 @@ def test_tiles_of_a_large_image_are_followed(rng, monkeypatch, is_kept):
             yield item
 
     monkeypatch.setattr(banks[0], "maps", maps)
-    monkeypatch.setattr("segkit.segmentation.memory.bytes_left", lambda: is_kept * 2**40)
     np.testing.assert_allclose(decide(*given, follow), expected, atol=1e-4)
     assert seen == ["Tiles"] * sum(n_tiles) + ["Tiles, second pass"] * n_tiles[0]
-    again = [] if is_kept else range(sum(n_tiles) + 1, len(seen) + 1)
-    assert computed == [*range(1, n_tiles[0] + 1), *again]
-
-
-@pytest.mark.parametrize("is_all", [False, True])
-def test_maps_that_are_kept_decide_as_those_computed_again(rng, monkeypatch, is_all):
-    """Tiles differ from bank to bank, and grids too; one bank needs the whole image."""
-    scattering = ScatteringBank(J=2, L=2, angles="averaged", pixels=False)
-    banks = [scattering, MultiscaleBank(sigma_max=1), PositionBank(), ElongatedBank(sigmas=[0.7])]
-    bank, kept = NormalisedBank(StackedBank(banks), "image"), np.arange(14)
-    some = LinearGaussianMixture(n_components=60, gaussian_columns=np.isin(kept, [0, 3]), random_state=0)
-    kernels = MixtureRFF(n_components=60, random_state=0) if is_all else some
-    image = rng.random((93, 80, 1), dtype=np.float32)
-    given, _ = learn(rng, bank, image, kept, kernels, 2)
-    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 50**2)
-    found = []
-    for memory in (0, 2**40):
-        monkeypatch.setattr("segkit.segmentation.memory.bytes_left", lambda memory=memory: memory)
-        n_computed = []
-
-        def iter_maps(image, tile, channels=None, *, n_computed=n_computed, original=banks[1].iter_maps):
-            n_computed.append(tile)
-            return original(image, tile, channels)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(banks[1], "iter_maps", iter_maps)
-            found.append((decide(*given), len(n_computed)))
-    (computed_again, n_again), (of_kept, n_kept) = found
-    np.testing.assert_allclose(of_kept, computed_again, atol=1e-4)
-    assert n_kept == len(banks[1].tiles(image.shape)) > 4
-    assert (n_again > n_kept) == is_all
+    assert computed == [*range(1, n_tiles[0] + 1), *range(sum(n_tiles) + 1, len(seen) + 1)]
 
 
 @pytest.mark.parametrize(
@@ -241,26 +208,6 @@ def test_the_coarse_grid_is_read_in_the_same_pass(rng, monkeypatch, kernels, nor
     *where, classifier = given
     _, features = decide_and_read(*where, [classifier])
     np.testing.assert_allclose(features, bank.sample(image, *even_grid(image.shape), kept), atol=1e-5)
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_the_results_of_all_classes_are_counted_where_maps_are_kept(rng, monkeypatch, n_classes):
-    bank, kept = NormalisedBank(MultiscaleBank(sigma_max=1), "image"), np.arange(3)
-    kernels = LinearGaussianMixture(n_components=60, random_state=0)
-    image = rng.random((40, 50, 1), dtype=np.float32)
-    given, _ = learn(rng, bank, image, kept, kernels, n_classes)
-    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 30**2)
-    asked = []
-
-    def keeps_maps(bank, channels, shape, n_classes):
-        asked.append((channels.tolist(), shape, n_classes))
-        return False
-
-    monkeypatch.setattr("segkit.segmentation.dense.keeps_maps", keeps_maps)
-    decide(*given)
-    [(channels, *rest)] = asked
-    assert channels == given[2].nonlinear_channels.tolist()
-    assert rest == [(40, 50, 1), n_classes]
 
 
 def test_several_classifiers_decide_as_each_by_itself(rng, stacks):

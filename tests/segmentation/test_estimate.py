@@ -10,10 +10,8 @@ import segkit
 from segkit import Segmenter
 from segkit.errors import InputError
 from segkit.features import MultiscaleBank
-from segkit.features.tiles import Tile
 from segkit.images import Reading, write_image
-from segkit.segmentation.estimate import Estimate, _bytes_kept, _pace, estimate_folder
-from segkit.segmentation.memory import bytes_of_kept, keeps_maps
+from segkit.segmentation.estimate import Estimate, _pace, estimate_folder
 
 
 @pytest.fixture(scope="module")
@@ -63,24 +61,6 @@ def test_labels_do_not_depend_on_the_limit(fitted, monkeypatch):
     monkeypatch.setattr("segkit.features.tiles.bytes_left", lambda: 10**6)
     assert len(fitted.bank_.tiles((*image.shape, 1))) > 4
     np.testing.assert_allclose(fitted.decision_function(image), expected, atol=1e-4)
-
-
-def test_maps_are_kept_where_they_fit_and_counted(fitted, tmp_path, monkeypatch):
-    write_image(tmp_path / "images" / "one.png", np.random.default_rng(1).random((150, 200)))
-    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 100**2)
-    monkeypatch.setattr("segkit.segmentation.estimate.bytes_used", lambda: 0)
-    bank, channels, shape = fitted.bank_, fitted.classifier_.nonlinear_channels, (150, 200, 1)
-    kept = bytes_of_kept(bank, channels, shape)
-    assert 4 * 150 * 200 * channels.size < kept < 4.5 * 150 * 200 * channels.size
-    peaks = {}
-    for left in (2**40, 0):
-        monkeypatch.setattr("segkit.segmentation.memory.bytes_left", lambda left=left: left)
-        peaks[left] = estimate_folder(fitted, tmp_path / "images", tmp_path / "out", []).peak
-    assert peaks[2**40] - peaks[0] == kept
-    needed = peaks[2**40] - 150 * 200 * 8
-    for left, fits in ((needed, True), (needed - 1, False)):
-        monkeypatch.setattr("segkit.segmentation.memory.bytes_left", lambda left=left: left)
-        assert keeps_maps(bank, channels, shape, 2) == fits
 
 
 def test_the_line_tells_images_tiles_memory_and_minutes():
@@ -144,35 +124,3 @@ def test_the_pace_is_that_of_the_middle_of_an_image(tmp_path, monkeypatch, shape
     pace = _pace(SimpleNamespace(predict=predict, n_image_channels_=1), tmp_path / "a.tif", Reading())
     assert pace == 2.5 / pixels[part].size
     assert events == [{}, "tick", {"return_checks": True}, "tick"]
-
-
-def stub_bank(**parts):
-    """A bank of three channels on grids of strides 1, 2 and 4, whose image is cut into two tiles."""
-    tiles = [Tile((slice(0, 6), slice(0, 10)), (slice(0, size), slice(0, 10))) for size in (7, 9)]
-    return SimpleNamespace(
-        strides=lambda n_channels: np.array([1, 2, 4]),
-        tiles=lambda shape: tiles,
-        bytes_per_pixel=lambda n_channels: 10.5 * n_channels,
-        **parts,
-    )
-
-
-@pytest.mark.parametrize("has_rim", [True, False])
-def test_maps_are_kept_of_several_tiles_for_classes_and_rim(has_rim, monkeypatch):
-    def classifier(*channels):
-        return SimpleNamespace(nonlinear_channels=np.array(channels))
-
-    bank, shape = stub_bank(), (160, 320, 3)
-    rim = classifier(1, 2) if has_rim else None
-    segmenter = SimpleNamespace(
-        bank_=bank, classes_=np.arange(2), classifier_=classifier(1), objects_=SimpleNamespace(rim=rim)
-    )
-    kept = bytes_of_kept(bank, np.array([1, 2] if has_rim else [1]), shape)
-    needed = 1000 + kept + 160 * 320 * 64 + int(90 * 31.5)
-    for left, expected in ((needed, kept), (needed - 1, 0)):
-        monkeypatch.setattr("segkit.segmentation.memory.bytes_left", lambda left=left: left)
-        assert _bytes_kept(segmenter, shape, bank.tiles(shape), 1000) == expected
-    monkeypatch.setattr("segkit.segmentation.memory.bytes_left", lambda: 2**40)
-    assert _bytes_kept(segmenter, shape, bank.tiles(shape)[:1], 1000) == 0
-    segmenter.objects_.rim = None
-    assert _bytes_kept(segmenter, shape, bank.tiles(shape), 0) == bytes_of_kept(bank, np.array([1]), shape)

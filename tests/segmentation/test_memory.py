@@ -9,7 +9,7 @@ import tifffile
 from segkit.errors import InputError
 from segkit.features.tiles import least_tile
 from segkit.images import write_image
-from segkit.segmentation.memory import bytes_of_kept, bytes_of_results, is_large, require_memory
+from segkit.segmentation.memory import bytes_of_results, is_large, require_memory
 
 
 @pytest.mark.parametrize(("n_classes", "of_pixel"), [(2, 64), (3, 88), (5, 136)])
@@ -30,15 +30,6 @@ def test_a_tiled_file_is_large_if_stored_and_segmented_it_does_not_fit(tmp_path,
         assert is_large(tiled, local, 3) == expected
         assert not any(is_large(path, local, 3) for path in (strips, other, tmp_path, tmp_path / "none.tif"))
         assert not is_large(tiled, whole, 3)
-
-
-@pytest.mark.parametrize(
-    ("channels", "of_pixel"), [([0], 1), ([1], 1 / 4), ([2], 1 / 16), ([0, 1, 2], 21 / 16), ([], 0)]
-)
-def test_maps_take_what_their_grids_have_and_a_little_more(channels, of_pixel):
-    bank = SimpleNamespace(strides=lambda n_channels: np.array([1, 2, 4]))
-    found = bytes_of_kept(bank, np.array(channels, dtype=np.intp), (160, 320, 3))
-    assert found == int(4 * 160 * 320 * of_pixel * 1.05)
 
 
 @pytest.mark.parametrize("is_local", [False, True])
