@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -61,15 +60,6 @@ def first_few(items: Sequence[str], *, most: int = 10, separator: str = ", ") ->
     if len(items) > len(told):
         told.append(f"and {len(items) - len(told)} more")
     return separator.join(told)
-
-
-def group_faults(faults: Sequence[str]) -> list[str]:
-    """Join the files of which the same is wrong: "a, b: damaged" of "a: damaged" and "b: damaged"."""
-    files_of: defaultdict[str, list[str]] = defaultdict(list)
-    for fault in faults:
-        file, _, reason = fault.partition(": ")
-        files_of[reason].append(file)
-    return [f"{first_few(files)}: {reason}" for reason, files in files_of.items()]
 
 
 def table(rows: Iterable[tuple[str, str]]) -> list[str]:

@@ -22,6 +22,7 @@ class SegkitError(Exception):
 
     def __init__(self, message: str = "", *, source: str | Path | None = None) -> None:
         super().__init__(one_line(str(message) if source is None else f"{source}: {message}"))
+        self.reason = str(message)
         self.source = source
 
 

@@ -15,8 +15,7 @@ from skimage.segmentation import watershed
 from segkit.errors import InputError
 from segkit.evaluation.object_scores import THRESHOLDS, match
 from segkit.images import Reading, pair
-from segkit.images.numbering import classes_of, without
-from segkit.images.pairs import read_items
+from segkit.images.pairs import PairReader
 from segkit.images.reading import joined
 from segkit.objects.annotated import splitter_of
 from segkit.objects.hills import LabelArray
@@ -50,26 +49,20 @@ def read_annotated(
     """Read images of a folder with masks of classes, or that number objects, by name; pages are named "stem#1", ..."""
     wanted = set(stems)
     files = {stem.rpartition("#")[0] for stem in stems} | wanted
-    pairs = [entry for entry in pair(images, masks) if entry.name in files]
-    faults: list[str] = []
-    items = [item for item in read_items(pairs, faults, [], reading=reading) if item.stem in wanted]
-    if faults:
-        raise InputError("; ".join(faults[:10]))
-    if missing := wanted - {item.stem for item in items}:
+    pairs = [entry for entry in pair(images, masks) if entry.stem in files]
+    reader = PairReader(reading, unlabelled=unlabelled)
+    items = {item.page.stem: item for item in reader.read(pairs) if item.page.stem in wanted}
+    reader.refuse()
+    if missing := wanted - items.keys():
         raise InputError(
             f"{', '.join(sorted(missing))}: no such images in {images}, but they were there when the benchmark "
             f"started: put them back, or start again with --overwrite"
         )
     found = []
-    for item in items:
-        image = joined(item.around, n_channels or item.image.shape[2])
-        if objects:
-            blank = None if item.is_outlined else unlabelled
-            instances = without(item.mask, blank).astype(np.int32)
-            mask = classes_of(instances, item.mask, blank)
-            found.append(Annotated(item.stem, image, mask, instances))
-        else:
-            found.append(Annotated(item.stem, image, item.mask))
+    for stem, (page, mask, _) in items.items():
+        image = joined(page.around, n_channels or page.image.shape[2])
+        instances = mask.labels.astype(np.int32) if objects else None
+        found.append(Annotated(stem, image, mask.classes if objects else mask.values, instances))
     return found
 
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import count, first_few
+from segkit.errors import InputError
 from segkit.images.axes import Layout
+from segkit.images.pixel_size import PixelSize
 
 GREY, COLOUR = 1, 3
 
@@ -70,17 +73,16 @@ def describe_changes(kinds: Mapping[str, Kind], n_channels: int, *, like: str = 
     return [f"{count(len(changed), 'image')} ({first_few(changed)}) {what}, as {like} are"]
 
 
-def check_kinds(kinds: Mapping[str, Kind], faults: list[str], messages: list[str]) -> None:
-    """Check that images can be read with one number of channels; faults and notes are added to the lists."""
-    n_channels = common_channels(kinds) if kinds else None
-    if n_channels is not None:
-        messages += describe_changes(kinds, n_channels)
-    elif kinds:
-        counts = Counter(kind.n_channels for kind in kinds.values())
-        told = ", ".join(f"{n_images} with {n_channels}" for n_channels, n_images in sorted(counts.items()))
-        faults.append(
-            f"images differ in their number of channels ({told}), expected one: convert all to grey or all to RGB"
-        )
+def check_kinds(kinds: Mapping[str, Kind]) -> list[str]:
+    """Refuse images that cannot be read with one number of channels; describe which are read with others than they have."""
+    n_channels = common_channels(kinds)
+    if n_channels is not None or not kinds:
+        return describe_changes(kinds, n_channels or 0)
+    counts = Counter(kind.n_channels for kind in kinds.values())
+    told = ", ".join(f"{n_images} with {n_channels}" for n_channels, n_images in sorted(counts.items()))
+    raise InputError(
+        f"images differ in their number of channels ({told}), expected one: convert all to grey or all to RGB"
+    )
 
 
 Name = TypeVar("Name")
@@ -113,40 +115,39 @@ def of_other_scale(peaks: Mapping[Name, float], low: float, high: float) -> list
     return [name for name, peak in peaks.items() if 0 < peak < low / OTHER_SCALE or peak > high * OTHER_SCALE]
 
 
-def check_scales(scales: Mapping[str, Scale], faults: list[str], messages: list[str]) -> None:
-    """Check that images of one folder are scaled alike; faults and notes are added to the lists."""
+def check_scales(scales: Mapping[str, Scale]) -> list[str]:
+    """Refuse 8 bits stored as 16 beside 8 bits; describe which images are scaled otherwise than the others."""
     depths: dict[str, list[str]] = {}
     for name, scale in scales.items():
         depths.setdefault(scale.dtype, []).append(name)
     narrow = [name for name, scale in scales.items() if scale.is_8_bits_in_16]
     if narrow and "uint8" in depths:
         one = len(narrow) == 1
-        faults.append(
+        raise InputError(
             f"{first_few(narrow)}: {'a file' if one else f'{len(narrow)} files'} of 16 bits with values up to 255, beside "
             f"{count(len(depths['uint8']), 'file')} of 8 bits ({first_few(depths['uint8'], most=3)}), would be read 257 "
             f"times darker: save {'it' if one else 'them'} with 8 bits too"
         )
-        return
+    notes = []
     if len(depths) > 1:
         told = ", ".join(
             f"{len(names)} of {dtype} ({first_few(names, most=3)})" for dtype, names in depths.items()
         )
-        messages.append(
+        notes.append(
             f"images of several types: {told}; each is read by the range of its own type: right if the pictures look alike"
         )
     # the fewer images are named, if the brightest pixels of dark and bright ones are far apart
     peaks = {name: scale.peak for name, scale in scales.items()}
-    if not peaks:
-        return
-    low, high = min(peaks.values()), max(peaks.values())
+    low, high = min(peaks.values(), default=0), max(peaks.values(), default=0)
     dark, bright = of_other_scale(peaks, high, high), of_other_scale(peaks, low, low)
     odd, word, other = (dark, "darker", high) if len(dark) <= len(bright) else (bright, "brighter", low)
     if odd:
-        messages.append(
+        notes.append(
             f"{count(len(odd), 'image')} ({first_few(odd)}) much {word} than others: the brightest pixel is at "
             f"{peaks[odd[0]]:.1%} of full scale, of others at {other:.1%}: right if the pictures look so, else save all "
             f"with one scale"
         )
+    return notes
 
 
 def digest_image(image: NDArray[Any]) -> str:
@@ -167,22 +168,42 @@ def describe_copies(digests: Mapping[str, str]) -> list[str]:
     ]
 
 
+class Page(NamedTuple):
+    """A page of an image file: planes around it, itself in the middle, each in [0, 1], and what the file tells."""
+
+    stem: str
+    file: str
+    around: list[NDArray[np.float32]]
+    dtype: str
+    limits: tuple[float, float]
+    layout: Layout
+    pixel_size: PixelSize | None
+    z_step: float | None
+
+    @property
+    def image(self) -> NDArray[np.float32]:
+        """The page itself, (H, W, C)."""
+        return self.around[len(self.around) // 2]
+
+
+@dataclass
 class Facts:
     """Properties that images are compared by, gathered one by one so that no image has to be kept."""
 
-    def __init__(self) -> None:
-        self.kinds: dict[str, Kind] = {}
-        self.scales: dict[str, Scale] = {}
-        self.digests: dict[str, str] = {}
-        self.shapes: Counter[tuple[int, ...]] = Counter()
-        self.dtypes: Counter[str] = Counter()
-        self.layouts: Counter[Layout] = Counter()
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    scales: dict[str, Scale] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    shapes: Counter[tuple[int, ...]] = field(default_factory=Counter)
+    dtypes: Counter[str] = field(default_factory=Counter)
+    layouts: Counter[Layout] = field(default_factory=Counter)
+    limits: tuple[float, float] = float("inf"), float("-inf")
 
-    def add(self, name: str, image: NDArray[np.float32], dtype: str, layout: Layout) -> None:
-        """Take note of an image in [0, 1], read from a file of that type and layout."""
-        self.kinds[name] = kind_of(image)
-        self.scales[name] = scale_of(image, dtype)
-        self.digests[name] = digest_image(image)
-        self.shapes[image.shape] += 1
-        self.dtypes[dtype] += 1
-        self.layouts[layout] += 1
+    def add(self, page: Page) -> None:
+        """Take note of a page."""
+        self.kinds[page.stem] = kind_of(page.image)
+        self.scales[page.stem] = scale_of(page.image, page.dtype)
+        self.digests[page.stem] = digest_image(page.image)
+        self.shapes[page.image.shape] += 1
+        self.dtypes[page.dtype] += 1
+        self.layouts[page.layout] += 1
+        self.limits = min(self.limits[0], page.limits[0]), max(self.limits[1], page.limits[1])

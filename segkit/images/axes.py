@@ -93,8 +93,9 @@ def name_axes(
     if given is not None:
         example = "PTZCYX"[-len(shape) :] if len(shape) != 3 else "ZYX or CYX"
         raise InputError(
-            f"{path}: {len(shape)} axes ({sizes}) without names, data.axes={given} names {len(given)}: give a letter for "
-            f"each axis, such as {example}"
+            f"{len(shape)} axes ({sizes}) without names, data.axes={given} names {len(given)}: give a letter for "
+            f"each axis, such as {example}",
+            source=path,
         )
     if unnamed is not None and _fits(unnamed, letters):
         return unnamed
@@ -102,8 +103,9 @@ def name_axes(
     if n_pages == n_masks and not _has_several(letters, shape):
         return _as_planes(letters)
     raise InputError(
-        f"{path}: {sizes} pixels, and the file does not say what its {n_pages} pages are: give "
-        f"--set data.axes={_as_planes(letters)} (planes) or {_as_channels(letters)} (channels)"
+        f"{sizes} pixels, and the file does not say what its {n_pages} pages are: give "
+        f"--set data.axes={_as_planes(letters)} (planes) or {_as_channels(letters)} (channels)",
+        source=path,
     )
 
 
@@ -116,8 +118,9 @@ def plane_axes(path: Path, own: str, shape: Sequence[int], *, given: str | None 
     if _has_several(letters, shape):
         sizes = " x ".join(map(str, shape))
         raise InputError(
-            f"{path}: {sizes} pixels, and the file does not say which axis is time and which is depth: save it with named "
-            f"axes (Fiji: Image, Properties), or train with --set data.axes={_as_planes(letters)} or another order"
+            f"{sizes} pixels, and the file does not say which axis is time and which is depth: save it with named "
+            f"axes (Fiji: Image, Properties), or train with --set data.axes={_as_planes(letters)} or another order",
+            source=path,
         )
     return _as_planes(letters)
 

@@ -34,13 +34,15 @@ class Coco:
             self._ids = {stem: entry["id"] for stem, entry in self._images.items()}
         except (KeyError, TypeError, AttributeError) as error:
             raise InputError(
-                f"{name}: not a COCO file ({error!r}), expected images with id and file_name, and annotations with "
-                f"image_id: export it again"
+                f"not a COCO file ({error!r}), expected images with id and file_name, and annotations with "
+                f"image_id: export it again",
+                source=name,
             ) from error
         if unlisted := self._annotations.keys() - set(self._ids.values()):
             raise InputError(
-                f"{name}: annotations of {count(len(unlisted), 'image')} that it does not list (image_id "
-                f"{first_few([str(one) for one in unlisted])}), expected only of those under images: export it again"
+                f"annotations of {count(len(unlisted), 'image')} that it does not list (image_id "
+                f"{first_few([str(one) for one in unlisted])}), expected only of those under images: export it again",
+                source=name,
             )
         self.stems = list(self._images)
 
@@ -80,7 +82,8 @@ class Coco:
             return [[np.asarray(points, dtype=np.float64).reshape(-1, 2)] for points in segmentation]
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise InputError(
-                f"{self._name}: damaged segmentation ({error}), expected [[x, y, x, y, ...]] or run lengths: export it again"
+                f"damaged segmentation ({error}), expected [[x, y, x, y, ...]] or run lengths: export it again",
+                source=self._name,
             ) from error
 
 

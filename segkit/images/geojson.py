@@ -86,8 +86,9 @@ def _features(content: Any, name: str) -> list[dict[str, Any]]:
         isinstance(feature, dict) and feature.get("type") == "Feature" for feature in content
     ):
         raise InputError(
-            f"{name}: neither GeoJSON nor COCO, expected a FeatureCollection, a list of Features, or images and "
-            f"annotations: export the objects as GeoJSON"
+            "neither GeoJSON nor COCO, expected a FeatureCollection, a list of Features, or images and "
+            "annotations: export the objects as GeoJSON",
+            source=name,
         )
     return content
 

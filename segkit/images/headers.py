@@ -48,11 +48,13 @@ def check_format(path: Path, expected: tuple[str, ...]) -> str:
     *others, last = expected
     wanted = f"{', '.join(others)} or {last}" if others else last
     if not found:
-        raise InputError(f"{path}: cannot be decoded (its content is no {wanted}): copy or export it again")
+        raise InputError(
+            f"cannot be decoded (its content is no {wanted}): copy or export it again", source=path
+        )
     cure = (
         f"name it {path.stem}{_EXTENSION_OF[found]}" if found in _EXTENSION_OF else "save it as PNG or TIFF"
     )
-    raise InputError(f"{path}: a {found} file, expected {wanted} by its extension: {cure}")
+    raise InputError(f"a {found} file, expected {wanted} by its extension: {cure}", source=path)
 
 
 def refuse_bomb(path: Path, n_bytes: int, size: str) -> None:
@@ -60,14 +62,16 @@ def refuse_bomb(path: Path, n_bytes: int, size: str) -> None:
     on_disk = path.stat().st_size
     if n_bytes > max(HARMLESS_BYTES, MOST_EXPANSION * on_disk):
         raise InputError(
-            f"{path}: declares {size} pixels ({n_bytes / 1e9:,.1f} GB) in a file of {on_disk:,} bytes, which cannot hold "
-            f"them: it is damaged, or made to fill the memory: copy or export it again"
+            f"declares {size} pixels ({n_bytes / 1e9:,.1f} GB) in a file of {on_disk:,} bytes, which cannot hold "
+            f"them: it is damaged, or made to fill the memory: copy or export it again",
+            source=path,
         )
     memory = memory_of_machine()
     if memory is not None and n_bytes > max(HARMLESS_BYTES, memory):
         raise InputError(
-            f"{path}: {size} pixels need {n_bytes / 1e9:,.1f} GB, this machine has {memory / 1e9:,.1f} GB of memory: cut it "
-            f"into smaller images"
+            f"{size} pixels need {n_bytes / 1e9:,.1f} GB, this machine has {memory / 1e9:,.1f} GB of memory: cut it "
+            f"into smaller images",
+            source=path,
         )
 
 

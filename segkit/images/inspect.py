@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from segkit._common import count, first_few, table
-from segkit.errors import InputError
 from segkit.images.alike import COLOUR, Facts, Kind, check_kinds, check_scales, describe_copies
-from segkit.images.axes import Layout
 from segkit.images.labels import LabelMap
 from segkit.images.numbering import MaskOptions, MasksAre, Objects, summarise_objects
-from segkit.images.pairs import learnt, survey
-from segkit.images.read import check_image
-from segkit.images.reading import Reading, neighbours
-from segkit.images.stems import by_stem, list_without_masks, page_names, root_of, stem_of
+from segkit.images.pairs import PairReader, survey
+from segkit.images.reading import Reading
+from segkit.images.stems import list_without_masks, paths_by_stem, root_of, same_stems, stem_of
 
 # Integers that use less than this share of their range are probably of fewer bits, 12 of 16 for example.
 _SHARE_OF_RANGE = 1 / 8
@@ -28,47 +23,43 @@ _CHANNELS = {1: "grey (1 channel)", 3: "colour (3 channels)"}
 
 @dataclass(frozen=True)
 class Inspection:
-    """Contents of a folder of images and a folder of masks.
+    """Contents of a folder of images, and of a folder of masks.
 
     Parameters
     ----------
-    stems : list of str
-        The name of each annotated image, as in `Dataset`.
-    shapes : dict of tuple to int
-        How many images have each shape (H, W, C).
-    dtypes : dict of str to int
-        How many images have each dtype in their files.
-    value_counts : dict of int to int
-        How many pixels of all masks hold each value.
-    label_map : LabelMap or None
-        The classes, if they can be told.
+    facts : Facts
+        Shapes, types, layouts, digests and limits of the images that could be read.
     messages : list of str
-        How the files are read.
+        How the files are read, and anything odd.
     faults : list of str
         What must be mended before training.
-    objects : Objects or None
+    value_counts : dict of int to int, optional
+        How many pixels of all masks hold each value; None without masks.
+    label_map : LabelMap, optional
+        The classes, if they can be told.
+    objects : Objects, optional
         Number of objects, their median area and how many touch the border, if objects are told apart.
-    is_numbered : bool
+    is_numbered : bool, default=False
         Whether the masks number objects.
-    layouts : dict of Layout to int
-        How many images have each layout of planes and names of channels.
     """
 
-    stems: list[str]
-    shapes: dict[tuple[int, ...], int]
-    dtypes: dict[str, int]
-    value_counts: dict[int, int]
-    label_map: LabelMap | None
+    facts: Facts
     messages: list[str]
     faults: list[str]
+    value_counts: dict[int, int] | None = None
+    label_map: LabelMap | None = None
     objects: Objects | None = None
     is_numbered: bool = False
-    layouts: dict[Layout, int] = field(default_factory=dict)
+
+    @property
+    def stems(self) -> list[str]:
+        """The name of each image, as in `Dataset`."""
+        return list(self.facts.kinds)
 
     @property
     def class_counts(self) -> dict[str, int]:
         """How many pixels of all masks belong to each class; empty if the classes cannot be told."""
-        if self.label_map is None:
+        if self.label_map is None or self.value_counts is None:
             return {}
         counts = dict.fromkeys(self.label_map.names, 0)
         for value, class_id in self.label_map.id_of_value.items():
@@ -76,70 +67,31 @@ class Inspection:
         return counts
 
     def describe(self) -> str:
-        """Describe it in a few lines: sizes, channels, bits, mask values, how they are read, faults."""
-        lines = [count(len(self.stems), "annotated image")]
+        """Describe it in a few lines: sizes, channels, bits, values, how masks are read, faults."""
+        is_alone = self.value_counts is None
+        lines = [count(len(self.stems), "image" if is_alone else "annotated image")]
         if self.stems:
-            n_pixels = sum(self.value_counts.values())
-            values = [f"{value} ({number / n_pixels:.2%})" for value, number in self.value_counts.items()]
-            rows = _about_images(self.shapes, self.dtypes, self.layouts)
-            rows += [] if self.is_numbered else [("mask values", first_few(values))]
-            if (label_map := self.label_map) is not None:
-                known = {name: number for name, number in self.class_counts.items() if number}
-                shares = [f"{name} ({number / sum(known.values()):.2%})" for name, number in known.items()]
-                rows.append(("classes", first_few(shares)))
-                if label_map.unlabelled is not None:
-                    rows.append(("annotated", f"{sum(known.values()) / n_pixels:.2%} of the pixels"))
-            if self.objects is not None:
-                rows.append(("objects", self.objects.describe()))
-            lines += table(rows)
+            rows = [("pixel values", "{:g} to {:g}".format(*self.facts.limits))]
+            lines += table([*_about_images(self.facts), *(rows if is_alone else self._about_masks())])
         if self.label_map is not None and not self.is_numbered:
             lines.append(self.label_map.describe())
-        return "\n".join([*lines, *self.messages, *(f"fault: {fault}" for fault in self.faults)])
+        lines += [f"note: {message}" if is_alone else message for message in self.messages]
+        return "\n".join([*lines, *(f"fault: {fault}" for fault in self.faults)])
 
-
-@dataclass(frozen=True)
-class ImageInspection:
-    """Contents of a folder of images, or of one image file.
-
-    Parameters
-    ----------
-    stems : list of str
-        The name of each image that could be read; pages of a multi-page file are "stem#1", "stem#2", ...
-    shapes : dict of tuple to int
-        How many images have each shape (H, W, C).
-    dtypes : dict of str to int
-        How many images have each dtype in their files.
-    value_range : tuple of float
-        Smallest and largest pixel value of all files, as stored.
-    messages : list of str
-        Anything odd, and how it is read.
-    faults : list of str
-        What must be mended.
-    layouts : dict of Layout to int
-        How many images have each layout of planes and names of channels.
-    """
-
-    stems: list[str]
-    shapes: dict[tuple[int, ...], int]
-    dtypes: dict[str, int]
-    value_range: tuple[float, float]
-    messages: list[str]
-    faults: list[str]
-    layouts: dict[Layout, int] = field(default_factory=dict)
-
-    def describe(self) -> str:
-        """Describe it in a few lines: sizes, channels, bits, values, anything odd, faults."""
-        lines = [count(len(self.stems), "image")]
-        if self.stems:
-            low, high = self.value_range
-            lines += table(
-                [
-                    *_about_images(self.shapes, self.dtypes, self.layouts),
-                    ("pixel values", f"{low:g} to {high:g}"),
-                ]
-            )
-        notes = [f"note: {message}" for message in self.messages]
-        return "\n".join([*lines, *notes, *(f"fault: {fault}" for fault in self.faults)])
+    def _about_masks(self) -> list[tuple[str, str]]:
+        counts = self.value_counts or {}
+        n_pixels = sum(counts.values())
+        values = [f"{value} ({number / n_pixels:.2%})" for value, number in counts.items()]
+        rows = [] if self.is_numbered else [("mask values", first_few(values))]
+        if self.label_map is not None:
+            known = {name: number for name, number in self.class_counts.items() if number}
+            shares = [f"{name} ({number / sum(known.values()):.2%})" for name, number in known.items()]
+            rows.append(("classes", first_few(shares)))
+            if self.label_map.unlabelled is not None:
+                rows.append(("annotated", f"{sum(known.values()) / n_pixels:.2%} of the pixels"))
+        if self.objects is not None:
+            rows.append(("objects", self.objects.describe()))
+        return rows
 
 
 def inspect_pairs(
@@ -176,27 +128,21 @@ def inspect_pairs(
         reading=reading,
         keeps_images=False,
     )
-    facts, meaning = found.facts, found.meaning
-    objects = meaning.instances
-    counted: Counter[int] = Counter()
-    for mask in meaning.masks.values():
-        values, counts = np.unique(mask, return_counts=True)
-        counted.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+    meaning = found.meaning
+    counts = sum((Counter(mask.held) for mask in meaning.masks), Counter[int]())
+    objects = None if meaning.objects is None else [mask.numbers for mask in meaning.objects]
     return Inspection(
-        stems=[item.stem for item in found.items],
-        shapes=dict(facts.shapes),
-        dtypes=dict(facts.dtypes),
-        value_counts=dict(sorted(counted.items())),
+        facts=found.facts,
+        messages=found.notes,
+        faults=[str(fault) for fault in found.faults],
+        value_counts=dict(sorted(counts.items())),
         label_map=meaning.label_map,
-        messages=found.messages,
-        faults=found.faults,
-        objects=None if objects is None else summarise_objects(list(objects.values())),
-        is_numbered=objects is not None and instances is None,
-        layouts=dict(facts.layouts),
+        objects=None if objects is None else summarise_objects(objects),
+        is_numbered=meaning.masks_are == "instances",
     )
 
 
-def inspect_images(images: str | Path, *, reading: Reading | None = None) -> ImageInspection:
+def inspect_images(images: str | Path, *, reading: Reading | None = None) -> Inspection:
     """Read images one by one and tell what they hold; faults are listed, not raised.
 
     Parameters
@@ -208,7 +154,7 @@ def inspect_images(images: str | Path, *, reading: Reading | None = None) -> Ima
 
     Returns
     -------
-    ImageInspection
+    Inspection
         Shapes, dtypes, range of values, oddities and faults.
 
     Raises
@@ -216,90 +162,57 @@ def inspect_images(images: str | Path, *, reading: Reading | None = None) -> Ima
     InputError
         If there is no such folder, or no image in it.
     """
-    images = Path(images)
+    images, facts = Path(images), Facts()
     listed, masks = list_without_masks(images)
-    faults: list[str] = []
-    by_stem(images, faults)  # for its faults: two files of one name
-    facts = Facts()
-    low, high = float("inf"), float("-inf")
-    reading = learnt(reading, [root_of(images) / relative for relative in listed], faults)
-    for relative in listed:
-        path = root_of(images) / relative
-        try:
-            stack = reading.read(path)
-            neighbours(stack.layout, 0, reading.context, name=str(path))
-        except InputError as fault:
-            faults.append(str(fault))
-            continue
-        for name, page in zip(page_names(stem_of(relative), len(stack.pages)), stack.pages, strict=True):
-            try:
-                image = reading.scale(page, name=name)
-                check_image(image, name=name)
-            except InputError as fault:
-                faults.append(str(fault))
-                continue
-            facts.add(name, image, str(page.dtype), stack.layout)
-            low, high = min(low, float(page.min())), max(high, float(page.max()))
-    messages = _odd(facts, faults, is_scaled=reading.range is not None)
-    if masks:
-        names = [path.as_posix() for path in masks]
-        messages.append(
-            f"{count(len(masks), 'mask')} beside the images left out ({first_few(names)}): to look at them too, give the "
-            "folder twice"
-        )
-    return ImageInspection(
-        stems=list(facts.kinds),
-        shapes=dict(facts.shapes),
-        dtypes=dict(facts.dtypes),
-        value_range=(low, high),
-        messages=messages,
-        faults=faults,
-        layouts=dict(facts.layouts),
-    )
-
-
-def _odd(facts: Facts, faults: list[str], *, is_scaled: bool) -> list[str]:
-    """Describe what is odd about images that can be read; channels that do not fit together are a fault."""
-    messages: list[str] = []
-    scales = {} if is_scaled else facts.scales
-    check_kinds(facts.kinds, faults, messages)
+    paths = [root_of(images) / relative for relative in listed]
+    found = PairReader(reading, paths)
+    found.faults += same_stems(paths_by_stem(images, [*listed, *masks]))
+    for path, relative in zip(paths, listed, strict=True):
+        stack = found.attempt(found.reading.read, path)
+        for page in [] if stack is None else found.pages(path, stem_of(relative), stack):
+            if page is not None:
+                facts.add(page)
+    scales = {} if found.reading.range else facts.scales
+    found.notes += found.attempt(check_kinds, facts.kinds) or []
     if facts.kinds and all(kind == Kind(COLOUR, is_grey=True) for kind in facts.kinds.values()):
-        messages.append("every image is RGB with three equal channels: grey, stored as colour")
-    check_scales(scales, faults, messages)
+        found.notes.append("every image is RGB with three equal channels: grey, stored as colour")
+    found.notes += found.attempt(check_scales, scales) or []
     dark = [
         name
         for name, scale in scales.items()
         if scale.dtype.startswith("uint") and scale.peak < _SHARE_OF_RANGE
     ]
     if dark:
-        messages.append(
+        found.notes.append(
             f"{count(len(dark), 'image')} ({first_few(dark)}) use less than an eighth of the range of their type: "
             f"12 bits stored as 16, for example, are read as dark images; save all images alike"
         )
-    return messages + describe_copies(facts.digests)
+    found.notes += describe_copies(facts.digests)
+    if masks:
+        names = [path.as_posix() for path in masks]
+        found.notes.append(
+            f"{count(len(masks), 'mask')} beside the images left out ({first_few(names)}): to look at them too, give the "
+            "folder twice"
+        )
+    return Inspection(facts, found.notes, [str(fault) for fault in found.faults])
 
 
-def _about_images(
-    shapes: Mapping[tuple[int, ...], int], dtypes: Mapping[str, int], layouts: Mapping[Layout, int]
-) -> list[tuple[str, str]]:
-    sizes: Counter[str] = Counter()
-    channels: Counter[str] = Counter()
-    planes: Counter[str] = Counter()
-    names: Counter[str] = Counter()
-    for (height, width, n_channels), number in shapes.items():
-        sizes[f"{height} x {width}"] += number
-        channels[_CHANNELS.get(n_channels, f"{n_channels} channels")] += number
-    for layout, number in layouts.items():
+def _about_images(facts: Facts) -> list[tuple[str, str]]:
+    counts = {
+        name: Counter[str]()
+        for name in ("height x width", "channels", "channel names", "planes", "bit depth")
+    }
+    for (height, width, n_channels), number in facts.shapes.items():
+        counts["height x width"][f"{height} x {width}"] += number
+        counts["channels"][_CHANNELS.get(n_channels, f"{n_channels} channels")] += number
+    for layout, number in facts.layouts.items():
         lengths = [f"{letter} {length}" for letter, length in zip(layout.axes, layout.shape, strict=True)]
-        planes[", ".join(lengths) or "single"] += number
-        names[", ".join(layout.channels) or "without names"] += number
-    bits = {_BITS.get(dtype, dtype): number for dtype, number in dtypes.items()}
-    rows = [("height x width", _counted(sizes)), ("channels", _counted(channels))]
-    if set(names) - {"without names"}:
-        rows.append(("channel names", _counted(names)))
-    if set(planes) - {"single"}:
-        rows.append(("planes", _counted(planes)))
-    return [*rows, ("bit depth", _counted(bits))]
+        counts["planes"][", ".join(lengths) or "single"] += number
+        counts["channel names"][", ".join(layout.channels) or "without names"] += number
+    for dtype, number in facts.dtypes.items():
+        counts["bit depth"][_BITS.get(dtype, dtype)] += number
+    usual = {"channel names": ["without names"], "planes": ["single"]}
+    return [(name, _counted(found)) for name, found in counts.items() if list(found) != usual.get(name)]
 
 
 def _counted(numbers: Mapping[str, int]) -> str:

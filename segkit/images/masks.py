@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import count
+from segkit._common import count, first_few
 from segkit.errors import InputError
 from segkit.images.coco import Coco
+from segkit.images.findings import Findings
 from segkit.images.geojson import outlines_from_geojson
+from segkit.images.numbering import Mask
 from segkit.images.outlines import (
     OUTLINE_EXTENSIONS,
     Oddities,
@@ -23,109 +26,182 @@ from segkit.images.outlines import (
     describe_oddities,
     paint,
 )
-from segkit.images.read import read_mask_with_notes
+from segkit.images.read import IMAGE_EXTENSIONS, read_mask_with_notes
 from segkit.images.rois import outlines_from_rois
 from segkit.images.stems import (
+    first_paths,
+    image_name,
+    list_files,
+    list_images,
     masks_beside_images,
-    masks_by_stem,
     outline_names,
-    outlines_by_stem,
-    outlines_without_mask,
+    paths_by_stem,
+    root_of,
+    same_stems,
     stem_of,
 )
 
-# What a mask file holds: an array for each page, or outlines.
-Drawn = list[NDArray[Any]] | Outlines | Coco
+
+@dataclass
+class MaskFiles(Findings):
+    """Mask files by stem: of their image for outlines, else their own; a COCO file is the mask of many images."""
+
+    path_of: dict[str, Path] = field(default_factory=dict)
+    is_coco: bool = False
+
+
+def find_masks(masks: Path, images: Collection[str] = ()) -> MaskFiles:
+    """Find the mask files of a folder, or in one file; outlines are called as one of the images, if there is such a one."""
+    if masks.is_file() and masks.suffix.lower() in OUTLINE_EXTENSIONS:
+        source = open_objects(masks)
+        if isinstance(source, Coco):
+            own = source.match(images)
+            stems = [*own, *(stem for stem in source.stems if stem not in own.values())]
+        else:
+            stems = [_outlined_image(masks.name, images)]
+        return MaskFiles(path_of=dict.fromkeys(stems, masks), is_coco=isinstance(source, Coco))
+    listed, outlines = list_files(masks, IMAGE_EXTENSIONS), list_files(masks, OUTLINE_EXTENSIONS)
+    if not listed and not outlines:
+        list_images(masks)  # raises, and says what is there
+    return _beside(paths_by_stem(masks, listed), masks, outlines, images)
+
+
+def part_folder(folder: Path, file_of: Mapping[str, Path]) -> tuple[dict[str, Path], MaskFiles]:
+    """Part the files of one folder into images and their masks: NAME_mask beside NAME, or outlines."""
+    beside = masks_beside_images(file_of)
+    images = {stem: file for stem, file in file_of.items() if stem not in beside}
+    masks = {stem: [file] for stem, file in file_of.items() if stem in beside}
+    named = [
+        path for path in list_files(folder, OUTLINE_EXTENSIONS) if _outlined_image(path, images) in images
+    ]
+    return images, _beside(masks, folder, named, images)
+
+
+def mask_of_image(image: Path, folder: Path) -> list[Path]:
+    """Find the masks of one image in a folder: at the top, or else in a place below; outlines if there are no others."""
+    stem = stem_of(Path(image.name))
+    for extensions, names_of in ((IMAGE_EXTENSIONS, _mask_names), (OUTLINE_EXTENSIONS, outline_names)):
+        found = [
+            path for path in list_files(folder, extensions) if stem in names_of(stem_of(Path(path.name)))
+        ]
+        others = [path for path in found if not (folder / path).samefile(image)]
+        if others:
+            return [folder / path for path in others if len(path.parts) == 1] or [
+                folder / path for path in others
+            ]
+    list_images(folder)  # raises, if there is nothing
+    return []
+
+
+def _mask_names(stem: str) -> list[str | None]:
+    return [stem, image_name(stem)]
+
+
+def _outlined_image(file: str | Path, images: Collection[str]) -> str:
+    """Return the image of a file of outlines, or what it may be called if there is none."""
+    names = outline_names(stem_of(Path(file)))
+    return next((name for name in names if name in images), names[0])
+
+
+def _beside(
+    masks: dict[str, list[Path]], folder: Path, outlines: Sequence[Path], images: Collection[str]
+) -> MaskFiles:
+    """Add outlines to mask images: of images that have none, and say which are left out."""
+    drawn: dict[str, list[Path]] = {}
+    for path in outlines:
+        stem = _outlined_image(path, images)
+        if stem in images or not masks:
+            drawn.setdefault(stem, []).append(root_of(folder) / path)
+    named = masks.keys() | {image_name(stem) for stem in masks}
+    beside = [str(path) for stem, paths in drawn.items() if stem in named for path in paths]
+    paths = masks | {stem: paths for stem, paths in drawn.items() if stem not in named}
+    told = f"{count(len(beside), 'file')} of outlines beside masks of the same name left out ({first_few(beside)})"
+    return MaskFiles([*same_stems(paths)], [told] if beside else [], first_paths(paths))
+
+
+@dataclass
+class OpenMask:
+    """A mask file: an array for each page, or outlines, that are drawn at the size of their image."""
+
+    path: Path
+    arrays: list[NDArray[Any]] = field(default_factory=list)
+    source: Outlines | Coco | None = None
+
+    @property
+    def n_pages(self) -> int | None:
+        """Number of pages; None of outlines."""
+        return len(self.arrays) if self.source is None else None
 
 
 class MaskReader:
     """Reader of mask files; a COCO file, which holds many images, is parsed once."""
 
-    def __init__(self, messages: list[str], *, axes: str | None = None) -> None:
-        self._messages = messages
-        self.axes = axes
-        self._opened: dict[Path, Coco] = {}
+    def __init__(self, *, axes: str | None = None, unlabelled: int | None = None) -> None:
+        self.axes, self.unlabelled = axes, unlabelled
+        self._coco: dict[Path, OpenMask] = {}
+        self._notes: list[str] = []
         self._oddities: dict[str, Oddities] = {}
 
-    def open(self, path: Path) -> Drawn:
+    @property
+    def notes(self) -> list[str]:
+        """Notes on the files that were read, and on outlines that are not in the label images as they were drawn."""
+        return [*self._notes, *describe_oddities(self._oddities)]
+
+    def open(self, path: Path) -> OpenMask:
         """Read a mask file."""
-        if path in self._opened:
-            return self._opened[path]
-        source = open_objects(path)
+        if path in self._coco:
+            return self._coco[path]
+        if (source := open_objects(path)) is None:
+            arrays, notes = read_mask_with_notes(path, axes=self.axes)
+            self._notes += notes
+            return OpenMask(path, arrays)
+        found = OpenMask(path, source=source)
         if isinstance(source, Coco):
-            self._opened[path] = source
-        if source is not None:
-            return source
-        masks, notes = read_mask_with_notes(path, axes=self.axes)
-        self._messages += notes
-        return masks
+            self._coco[path] = found
+        return found
 
     def pages(
         self,
-        drawn: Drawn,
-        path: Path,
+        file: OpenMask,
         stem: str,
         sizes: Sequence[tuple[int, ...]] | None,
-        *,
         image: Path | None = None,
-    ) -> list[NDArray[Any]]:
-        """Return the mask of each page of an image: as the file holds it, or outlines drawn at the size of the image."""
-        if isinstance(drawn, list):
-            if sizes is None or len(drawn) == len(sizes):
-                return drawn
-            raise InputError(
-                f"{path}: {count(len(drawn), 'page')} for {count(len(sizes), 'page')} of {image or stem}, "
-                f"expected a mask for each: annotate or remove pages"
-            )
-        if sizes is not None and len(sizes) > 1:
-            raise InputError(
-                f"{path}: outlines for {len(sizes)} pages of {image or stem}, expected one page: save each page as a file"
-            )
-        outlines = outlines_of(drawn, stem, path)
+    ) -> list[Mask]:
+        """Return the mask of each page of an image, whose sizes are needed for outlines."""
+        n_pages = 1 if file.n_pages is None else file.n_pages
+        if sizes is not None and len(sizes) != n_pages:
+            of = f"for {count(len(sizes), 'page')} of {image or stem}, expected"
+            told = f"{count(n_pages, 'page')} {of} a mask for each: annotate or remove pages"
+            if file.source is not None:
+                told = f"outlines {of} one page: save each page as a file"
+            raise InputError(told, source=file.path)
+        if file.source is None:
+            return [Mask(page, self.unlabelled) for page in file.arrays]
+        outlines = outlines_of(file.source, stem, file.path)
         size = outlines.shape if sizes is None else sizes[0]
         if size is None:
             raise InputError(
-                f"{path}: outlines without the size of their image: give the folder of images (--images DIR)"
+                "outlines without the size of their image: give the folder of images (--images DIR)",
+                source=file.path,
             )
-        name = f"{path} ({stem})" if isinstance(drawn, Coco) else str(path)
-        mask, self._oddities[stem] = paint(outlines, (size[0], size[1]), name=name)
-        return [mask]
-
-    def notes(self) -> list[str]:
-        """Describe what of the outlines is not in the label images as it was drawn."""
-        return describe_oddities(self._oddities)
+        name = f"{file.path} ({stem})" if isinstance(file.source, Coco) else str(file.path)
+        labels, self._oddities[stem] = paint(outlines, (size[0], size[1]), name=name)
+        return [Mask(labels, is_outlined=True)]
 
 
-def find_masks(
-    masks: Path, images: Collection[str], faults: list[str], messages: list[str]
-) -> dict[str, Path]:
-    """Find mask files: by the stem of the image for outlines, else by their own; a COCO file is the mask of many images."""
-    if not masks.is_file() or masks.suffix.lower() not in OUTLINE_EXTENSIONS:
-        return masks_by_stem(masks, images, faults, messages)
-    source = open_objects(masks)
-    if isinstance(source, Coco):
-        own = source.match(images)
-        return dict.fromkeys([*own, *(stem for stem in source.stems if stem not in own.values())], masks)
-    names = outline_names(stem_of(Path(masks.name)))
-    return {next((name for name in names if name in images), names[0]): masks}
-
-
-def part_folder(
-    folder: Path, file_of: Mapping[str, Path], faults: list[str], messages: list[str]
-) -> tuple[dict[str, Path], dict[str, Path]]:
-    """Part the files of one folder into images and their masks, by stem: NAME_mask beside NAME, or outlines."""
-    beside = masks_beside_images(file_of)
-    images = {stem: file for stem, file in file_of.items() if stem not in beside}
-    masks = {stem: file for stem, file in file_of.items() if stem in beside}
-    outlines, _ = outlines_by_stem(folder, images)
-    return images, masks | outlines_without_mask(outlines, masks, faults, messages)
-
-
-def size_fault(name: str, image: Sequence[int], mask: Sequence[int], *, kind: str = "mask") -> str:
-    """State that a mask is of another size than its image."""
-    return (
-        f"{name}: image of {image[0]} x {image[1]} pixels, {kind} of {mask[0]} x {mask[1]}, "
-        f"expected one size: export the {kind} at the size of the image"
+def size_fault(
+    source: str | Path,
+    image: Sequence[int],
+    mask: Sequence[int],
+    *,
+    kind: str = "mask",
+    cure: str | None = None,
+) -> InputError:
+    """Return the fault of a mask of another size than its image."""
+    return InputError(
+        f"image of {image[0]} x {image[1]} pixels, {kind} of {mask[0]} x {mask[1]}, expected one size: "
+        f"{cure or f'export the {kind} at the size of the image'}",
+        source=source,
     )
 
 
@@ -162,19 +238,21 @@ def read_instances(path: str | Path, shape: tuple[int, int] | None = None) -> ND
     if source is None:
         masks, notes = read_mask_with_notes(path)
         if len(masks) > 1:
-            raise InputError(f"{path}: {len(masks)} pages, expected one: save each page as a file")
+            raise InputError(f"{len(masks)} pages, expected one: save each page as a file", source=path)
         labels = check_label_image(masks[0], name=str(path))
         if shape is not None and shape != labels.shape:
             raise InputError(
-                f"{path}: label image of {labels.shape[0]} x {labels.shape[1]} pixels, image of {shape[0]} x {shape[1]}, "
-                f"expected one size: export the labels at the size of the image"
+                f"label image of {labels.shape[0]} x {labels.shape[1]} pixels, image of {shape[0]} x {shape[1]}, "
+                f"expected one size: export the labels at the size of the image",
+                source=path,
             )
     else:
         outlines = outlines_of(source, None, path)
         size = shape or outlines.shape
         if size is None:
             raise InputError(
-                f"{path}: outlines without the size of their image: give shape=(height, width), as of the image"
+                "outlines without the size of their image: give shape=(height, width), as of the image",
+                source=path,
             )
         labels, oddities = paint(outlines, size, name=str(path))
         notes = describe_oddities({path.name: oddities})
@@ -189,14 +267,14 @@ def open_objects(path: Path) -> Outlines | Coco | None:
     if suffix not in OUTLINE_EXTENSIONS:
         return None
     if not path.is_file():
-        raise InputError(f"{path}: no such file: check its name and folder")
+        raise InputError("no such file: check its name and folder", source=path)
     if suffix in (".roi", ".zip"):
         return outlines_from_rois(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"{path}: cannot be read as JSON ({reason}): export it again") from error
+        raise InputError(f"cannot be read as JSON ({reason}): export it again", source=path) from error
     if isinstance(content, dict) and "images" in content and "annotations" in content:
         return Coco(content, name=str(path))
     return outlines_from_geojson(content, name=str(path))
@@ -211,7 +289,8 @@ def outlines_of(source: Outlines | Coco, stem: str | None, path: Path) -> Outlin
     known = None if stem is None else source.stem_for(stem)
     if known is None:
         raise InputError(
-            f"{path}: COCO file of {count(len(source.stems), 'image')}, none of them called {stem}, expected that image: "
-            f"rename it in the file, or give the folder of images (load_pairs)"
+            f"COCO file of {count(len(source.stems), 'image')}, none of them called {stem}, expected that image: "
+            f"rename it in the file, or give the folder of images (load_pairs)",
+            source=path,
         )
     return source.outlines(known)

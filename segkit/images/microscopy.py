@@ -30,7 +30,9 @@ def check_reader(path: Path) -> None:
     """Refuse a file that the installed packages cannot read."""
     package, cure = READERS[path.suffix.lower()]
     if missing := [name for name in ("bioio", package) if find_spec(name) is None]:
-        raise InputError(f"{path}: {', '.join(missing)} is not installed, which reads {path.suffix}: {cure}")
+        raise InputError(
+            f"{', '.join(missing)} is not installed, which reads {path.suffix}: {cure}", source=path
+        )
 
 
 def read_array(path: Path) -> tuple[Any, str, Layout]:
@@ -44,7 +46,9 @@ def read_array(path: Path) -> tuple[Any, str, Layout]:
     names = tuple(str(name) for name in image.channel_names or ())
     if len({scene.shape for scene in scenes}) > 1:
         sizes = " and ".join(sorted({" x ".join(map(str, scene.shape[-2:])) for scene in scenes}))
-        raise InputError(f"{path}: {len(scenes)} scenes of different sizes ({sizes}): save each as a file")
+        raise InputError(
+            f"{len(scenes)} scenes of different sizes ({sizes}): save each as a file", source=path
+        )
     array, axes = np.stack(scenes), f"P{axes}"
     kept = [place for place, letter in enumerate(axes) if array.shape[place] > 1 or letter in "YX"]
     squeezed = array.reshape([array.shape[place] for place in kept])

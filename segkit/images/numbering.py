@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,7 +20,6 @@ MasksAre = Literal["instances", "classes"]
 
 # Values of the class masks made of objects.
 BACKGROUND, OBJECT, UNLABELLED_OBJECT = 0, 255, 128
-# How the line starts that says so.
 CLASS_NAMES = {BACKGROUND: "background", OBJECT: "object"}
 # Masks of fewer values may hold a class for each.
 MOST_CLASSES = 10
@@ -74,102 +75,120 @@ class Objects(NamedTuple):
         return f"{self.n_objects:,}, median area {self.median_area:,g} pixels, {self.n_at_border:,} at the border"
 
 
-def find_instances(
-    masks: Mapping[str, NDArray[Any]],
-    outlined: Collection[str],
-    faults: list[str],
-    messages: list[str],
-    options: MaskOptions,
-) -> dict[str, NDArray[np.int32]] | None:
-    """Find the objects that masks number, if they do."""
-    numbered = {
-        stem: mask if stem in outlined else without(mask, options.unlabelled) for stem, mask in masks.items()
-    }
-    numbers = {stem: number_objects(mask) for stem, mask in numbered.items()}
-    is_numbered = number_masks(numbers, outlined, faults, messages, options)
-    return {stem: mask.astype(np.int32) for stem, mask in numbered.items()} if is_numbered else None
+@dataclass(eq=False)
+class Mask:
+    """A page of a mask file, and what it holds.
+
+    Parameters
+    ----------
+    values : ndarray of shape (H, W), int
+        Values of the file, or the numbers of its outlines.
+    unlabelled : int, optional
+        The value of pixels nobody annotated.
+    is_outlined : bool, default=False
+        Whether the file holds outlines, which number objects.
+    """
+
+    values: NDArray[Any]
+    unlabelled: int | None = None
+    is_outlined: bool = False
+
+    @cached_property
+    def held(self) -> dict[int, int]:
+        """Number of pixels of each value, in ascending order."""
+        values, counts = np.unique(self.values, return_counts=True)
+        return dict(zip(values.tolist(), counts.tolist(), strict=True))
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        """Objects, if values number them."""
+        return number_objects(self.labels)
+
+    def drop_values(self) -> None:
+        """Keep what is known of the page, and free its pixels."""
+        self.held, self.numbers  # noqa: B018
+        self.values = self.values[:0, :0].copy()
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """Values, 0 where nobody annotated."""
+        return self.values if self.unlabelled is None else np.where(self.is_unlabelled, 0, self.values)
+
+    @property
+    def is_unlabelled(self) -> NDArray[np.bool_]:
+        """Whether nobody annotated a pixel."""
+        return np.asarray(self.values == self.unlabelled)
+
+    @property
+    def classes(self) -> NDArray[np.uint8]:
+        """Mask of 0 and 255 of numbered objects, 128 where nobody annotated; (H, W)."""
+        classes = np.where(self.labels > 0, OBJECT, BACKGROUND).astype(np.uint8)
+        classes[self.is_unlabelled] = UNLABELLED_OBJECT
+        return classes
 
 
-def number_masks(
-    numbers: Mapping[str, Numbers],
-    outlined: Collection[str],
-    faults: list[str],
-    messages: list[str],
-    options: MaskOptions,
-) -> bool:
-    """Return whether masks number objects, and check that they do it well."""
-    refusal = refuse_options(outlined, options)
-    if refusal is not None and numbers:
-        faults.append(refusal)
-    if refusal is not None or options.masks_are == "classes" or not numbers:
-        return False
+def describe_numbers(masks: Mapping[str, Mask], options: MaskOptions) -> list[str] | None:
+    """Describe how masks number objects; None if they hold classes. Masks that do it badly are refused."""
+    outlined = [stem for stem, mask in masks.items() if mask.is_outlined]
+    check_options(options, outlined)
     asked = options.masks_are == "instances" or bool(outlined)
     unasked = options.labels is not None or options.unlabelled == 0
-    if not asked and (unasked or not look_like_instances(list(numbers.values()))):
-        return False
+    if not masks or options.masks_are == "classes" or (unasked and not asked):
+        return None
+    if not asked and not look_like_instances([mask.numbers for mask in masks.values()]):
+        return None
     key, cure = "data.masks=instances", "--set data.masks=classes"
     if options.masks_are is None and outlined:
         key, cure = "masks beside outlines have to number objects", "give outlines for these images too"
-    if wrong := _faults_of(numbers, outlined, key=key, cure=cure):
-        faults += wrong
-        return False
-    n_objects = sum(len(one.ids) for one in numbers.values())
-    noun = "object" if n_objects == 1 else "objects"
-    messages.insert(0, f"masks number objects: {n_objects:,} {noun} in {count(len(numbers), 'mask')}")
-    messages += describe_broken(numbers)
-    return True
+    check_numbers(masks, key=key, cure=cure)
+    n_objects = sum(len(mask.numbers.ids) for mask in masks.values())
+    told = f"{n_objects:,} {'object' if n_objects == 1 else 'objects'} in {count(len(masks), 'mask')}"
+    return [f"masks number objects: {told}", *describe_broken(masks)]
 
 
-def refuse_options(outlined: Collection[str], options: MaskOptions) -> str | None:
-    """Explain why options contradict each other, or masks of outlines; None if they do not."""
+def check_options(options: MaskOptions, outlined: Collection[str] = ()) -> None:
+    """Refuse options that contradict each other, or masks of outlines."""
     labels, unlabelled, masks_are = options
     if outlined and (labels is not None or masks_are == "classes"):
         cure = "leave data.labels out" if masks_are is None else "save each class as a value of an image"
-        return (
+        raise InputError(
             f"{count(len(outlined), 'mask')} of outlines ({first_few(sorted(outlined))}), which number objects, "
             f"expected masks of classes: {cure}"
         )
     if labels is not None and masks_are == "instances":
-        return "data.labels names classes, but data.masks=instances numbers objects: leave one of the two out"
+        raise InputError(
+            "data.labels names classes, but data.masks=instances numbers objects: leave one of the two out"
+        )
     if unlabelled == 0 and (outlined or masks_are == "instances"):
-        return "0 marks unlabelled pixels, but is the background of masks that number objects: mark them by another value"
-    return None
+        raise InputError(
+            "0 marks unlabelled pixels, but is the background of masks that number objects: mark them by another value"
+        )
 
 
-def without(mask: NDArray[Any], unlabelled: int | None) -> NDArray[Any]:
-    """Set pixels without annotation to 0."""
-    return mask if unlabelled is None else np.where(mask == unlabelled, 0, mask)
+def check_numbers(masks: Mapping[str, Mask], *, key: str, cure: str) -> None:
+    """Refuse numbers of objects that are out of range, and values that are classes, as most of them are in pieces."""
+    for stem, mask in masks.items():
+        check_ids(mask.numbers.ids, name=stem)
+    numbers = [mask.numbers for mask in masks.values() if not mask.is_outlined and len(mask.numbers.ids)]
+    n_broken = sum(int(np.sum(one.n_pieces > 1)) for one in numbers)
+    n_objects = sum(len(one.ids) for one in numbers)
+    values = {object_id for one in numbers for object_id in one.ids.tolist()}
+    most = max((int(one.n_pieces.max()) for one in numbers), default=0)
+    if len(values) == 1 and (most > _MOST_PIECES or 2 * n_broken > n_objects):
+        n_pieces = sum(int(one.n_pieces.sum()) for one in numbers)
+        raise InputError(
+            f"{key}, but value {values.pop()} is in {n_pieces} pieces: one value for all objects, expected one for each: "
+            f"number the objects, or {cure}"
+        )
+    if 2 * n_broken > n_objects:
+        raise InputError(
+            f"{key}, but {n_broken} of {n_objects} values of the masks are in several pieces, expected each object in one: "
+            f"if values are classes, {cure}{_cut_to_bytes(numbers)}"
+        )
 
 
-def check_numbers(
-    masks: Mapping[str, NDArray[Any]], faults: list[str], messages: list[str]
-) -> dict[str, NDArray[np.int32]] | None:
-    """Check objects given beside masks of classes; (H, W) int32 by name, or None if there is a fault."""
-    numbers = {stem: number_objects(mask) for stem, mask in masks.items()}
-    if wrong := _faults_of(numbers, (), key="data.instances", cure="give them as masks"):
-        faults += wrong
-        return None
-    messages += describe_broken(numbers)
-    return {stem: mask.astype(np.int32) for stem, mask in masks.items()}
-
-
-def _faults_of(
-    numbers: Mapping[str, Numbers], outlined: Collection[str], *, key: str, cure: str
-) -> list[str]:
-    """Find ids that are out of range, and values that are classes."""
-    wrong: list[str] = []
-    for stem, one in numbers.items():
-        try:
-            check_ids(one.ids, name=stem)
-        except InputError as fault:
-            wrong.append(str(fault))
-    drawn = [one for stem, one in numbers.items() if stem not in outlined]
-    return wrong + check_pieces(drawn, key=key, cure=cure)
-
-
-def summarise_objects(labels: Sequence[NDArray[np.int32]]) -> Objects:
-    """Count objects and measure their areas, over many label images (H, W)."""
-    numbers = [number_objects(one) for one in labels]
+def summarise_objects(numbers: Sequence[Numbers]) -> Objects:
+    """Count objects and measure their areas, over many label images."""
     areas = np.concatenate([np.zeros(0, dtype=np.int64), *(one.areas for one in numbers)])
     median = float(np.median(areas)) if len(areas) else float("nan")
     return Objects(len(areas), median, sum(one.n_at_border for one in numbers))
@@ -224,43 +243,18 @@ def look_like_instances(
     return bool(np.mean(n_pieces == 1) >= _SHARE_IN_ONE_PIECE and np.median(areas) >= least_area)
 
 
-def check_pieces(numbers: Sequence[Numbers], *, key: str, cure: str) -> list[str]:
-    """Find label images whose values are classes, as most of them are in several pieces."""
-    numbers = [one for one in numbers if len(one.ids)]
-    n_broken = sum(int(np.sum(one.n_pieces > 1)) for one in numbers)
-    n_objects = sum(len(one.ids) for one in numbers)
-    values = {object_id for one in numbers for object_id in one.ids.tolist()}
-    most = max((int(one.n_pieces.max()) for one in numbers), default=0)
-    if len(values) == 1 and (most > _MOST_PIECES or 2 * n_broken > n_objects):
-        n_pieces = sum(int(one.n_pieces.sum()) for one in numbers)
-        return [
-            f"{key}, but value {values.pop()} is in {n_pieces} pieces: one value for all objects, expected one for each: "
-            f"number the objects, or {cure}"
-        ]
-    if 2 * n_broken > n_objects:
-        return [
-            f"{key}, but {n_broken} of {n_objects} values of the masks are in several pieces, expected each object in one: "
-            f"if values are classes, {cure}{_cut_to_bytes(numbers)}"
-        ]
-    return []
-
-
 def _cut_to_bytes(numbers: Sequence[Numbers]) -> str:
     """Describe what to do if files of 8 bits may have cut the numbers of more than 255 objects; "" if they have not."""
     full = any(len(one.ids) >= _FULL_BYTE and one.ids[-1] == _MOST_OF_BYTE for one in numbers)
     return "; if 8 bits were too few for more than 255 objects, save them anew with 16 bits" if full else ""
 
 
-def describe_broken(numbers: Mapping[str, Numbers]) -> list[str]:
+def describe_broken(masks: Mapping[str, Mask]) -> list[str]:
     """Describe which objects are in several pieces; a line, or none."""
-    broken = {stem: int(np.sum(one.n_pieces > 1)) for stem, one in numbers.items()}
-    if not any(broken.values()):
-        return []
-    where = first_few([stem for stem, number in broken.items() if number])
-    return [
-        f"{count(sum(broken.values()), 'object')} in several pieces ({where}): each is kept as one object"
-        f"{_cut_to_bytes([numbers[stem] for stem, number in broken.items() if number])}"
-    ]
+    broken = {stem: mask.numbers for stem, mask in masks.items() if (mask.numbers.n_pieces > 1).any()}
+    n_broken = sum(int(np.sum(one.n_pieces > 1)) for one in broken.values())
+    told = f"{count(n_broken, 'object')} in several pieces ({first_few(list(broken))}): each is kept as one object"
+    return [f"{told}{_cut_to_bytes(list(broken.values()))}"] if broken else []
 
 
 def compare_with_classes(
@@ -285,11 +279,3 @@ def compare_with_classes(
         (n_mixed, f"{count(n_mixed, 'object')} of several classes: the class of most pixels counts"),
     ]
     return [line for number, line in told if number]
-
-
-def classes_of(labels: NDArray[np.int32], mask: NDArray[Any], unlabelled: int | None) -> NDArray[np.uint8]:
-    """Make a mask of 0 and 255 of a label image, 128 where nobody annotated the mask it is from; (H, W) uint8."""
-    classes = np.where(labels > 0, OBJECT, BACKGROUND).astype(np.uint8)
-    if unlabelled is not None:
-        classes[(mask == unlabelled) & (labels == 0)] = UNLABELLED_OBJECT
-    return classes

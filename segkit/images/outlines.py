@@ -39,8 +39,9 @@ def check_label_image(labels: ArrayLike, *, name: str = "label image") -> NDArra
     labels = np.asarray(labels)
     if not (np.issubdtype(labels.dtype, np.integer) or labels.dtype == np.bool_) or labels.ndim != 2:
         raise InputError(
-            f"{name}: label image of dtype {labels.dtype} and shape {labels.shape}, expected whole numbers of shape "
-            f"(H, W): give 0 for background and a number for each object"
+            f"label image of dtype {labels.dtype} and shape {labels.shape}, expected whole numbers of shape "
+            f"(H, W): give 0 for background and a number for each object",
+            source=name,
         )
     check_ids(labels, name=name)
     return labels.astype(np.int32)
@@ -51,8 +52,9 @@ def check_ids(ids: NDArray[Any], *, name: str) -> None:
     low, high = (int(ids.min()), int(ids.max())) if ids.size else (0, 0)
     if low < 0 or high > LARGEST_ID:
         raise InputError(
-            f"{name}: ids of objects from {low} to {high}, expected 0 for background and ids from 1 to {LARGEST_ID}: "
-            f"number the objects anew"
+            f"ids of objects from {low} to {high}, expected 0 for background and ids from 1 to {LARGEST_ID}: "
+            f"number the objects anew",
+            source=name,
         )
 
 
@@ -73,8 +75,9 @@ def paint(
     """Make the label image of outlines; ids are their names if those are numbers, and the later object lies on top."""
     if outlines.shape is not None and outlines.shape != shape:
         raise InputError(
-            f"{name}: outlines for an image of {_size(outlines.shape)} pixels, image of {_size(shape)}, "
-            f"expected one size: export them for this image"
+            f"outlines for an image of {_size(outlines.shape)} pixels, image of {_size(shape)}, "
+            f"expected one size: export them for this image",
+            source=name,
         )
     labels = np.zeros(shape, dtype=np.int32)
     n_empty = n_over = n_pixels = 0
@@ -82,7 +85,7 @@ def paint(
         try:
             top, left, inside = fill(outline.polygons, shape)
         except InputError as fault:
-            raise InputError(f"{name}: {fault}") from fault
+            raise InputError(f"{fault}", source=name) from fault
         box = labels[top : top + inside.shape[0], left : left + inside.shape[1]]
         n_shared = int(np.count_nonzero(box[inside]))
         n_empty += not inside.any()

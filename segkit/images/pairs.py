@@ -6,59 +6,55 @@ The whole folder is read before anything is refused, so that one message names e
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import count, first_few, group_faults
+from segkit._common import count, first_few
 from segkit.errors import InputError
-from segkit.images.alike import (
-    Facts,
-    Kind,
-    check_kinds,
-    check_scales,
-    common_channels,
-    describe_copies,
-)
-from segkit.images.axes import Layout, Stack
-from segkit.images.coco import Coco
+from segkit.images.alike import Facts, Page, check_kinds, check_scales, common_channels, describe_copies
+from segkit.images.axes import Stack
+from segkit.images.findings import Findings, list_faults
 from segkit.images.labels import LabelMap
-from segkit.images.masks import Drawn, MaskReader, open_objects, part_folder, size_fault
+from segkit.images.masks import (
+    MaskFiles,
+    MaskReader,
+    OpenMask,
+    find_masks,
+    mask_of_image,
+    part_folder,
+    size_fault,
+)
 from segkit.images.numbering import (
     CLASS_NAMES,
     UNLABELLED_OBJECT,
+    Mask,
     MaskOptions,
     MasksAre,
     check_numbers,
-    classes_of,
     compare_with_classes,
-    find_instances,
+    describe_broken,
+    describe_numbers,
 )
-from segkit.images.outlines import OUTLINE_EXTENSIONS
 from segkit.images.pixel_size import PixelSize, read_pixel_size, read_z_step
 from segkit.images.read import check_image
 from segkit.images.reading import Reading, joined, neighbours
 from segkit.images.stems import (
-    by_stem,
-    has_images,
-    image_name,
-    masks_by_stem,
+    first_paths,
+    list_images,
     match_stems,
-    outlines_of_image,
     page_names,
     paths_by_stem,
+    same_stems,
     stem_of,
 )
 
-Result = TypeVar("Result")
-
 _N_ODD_NAMED = 3
-_NO_IMAGE = np.empty((0, 0, 0), dtype=np.float32)
 # Distances of planes that differ by less are rounded alike.
 _SAME_SPACING = 1.01
 _LEAVE_OUT = ", or train without such images (segkit train --only-annotated, in Python only_annotated=True)"
@@ -70,11 +66,6 @@ class Pair(NamedTuple):
     stem: str
     image: Path
     mask: Path
-
-    @property
-    def name(self) -> str:
-        """The stem; of an image that was given as a file, the name of the file."""
-        return self.stem or stem_of(Path(self.image.name))
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,19 +133,11 @@ class Dataset:
 
 
 class Item(NamedTuple):
-    """One page of a pair, the mask in the file's own values, or as numbers of outlines; objects of a further file."""
+    """A page of an image, its mask, and the objects of a further file."""
 
-    stem: str
-    file: str
-    image: NDArray[np.float32]
-    mask: NDArray[Any]
-    dtype: str
-    is_outlined: bool = False
-    instances: NDArray[np.int32] | None = None
-    pixel_size: PixelSize | None = None
-    layout: Layout = Layout()
-    around: Sequence[NDArray[np.float32]] = ()
-    z_step: float | None = None
+    page: Page
+    mask: Mask
+    objects: Mask | None = None
 
 
 def pair(images: str | Path, masks: str | Path, *, only_annotated: bool = False) -> list[Pair]:
@@ -182,10 +165,9 @@ def pair(images: str | Path, masks: str | Path, *, only_annotated: bool = False)
         of one folder share a stem; the message names all of them. If one mask file is given for a folder of images.
         With `only_annotated`, if no image has a mask.
     """
-    faults: list[str] = []
-    pairs = match(images, masks, faults, [], only_annotated=only_annotated)
-    _raise(faults)
-    return pairs
+    found = match(images, masks, only_annotated=only_annotated)
+    _refuse(found)
+    return found.pairs
 
 
 def load_pairs(
@@ -240,36 +222,52 @@ def load_pairs(
         only_annotated=only_annotated,
         reading=reading,
     )
-    _raise(found.faults)
-    items, meaning = found.items, found.meaning
+    _refuse(found)
+    meaning, pages = found.meaning, [item.page for item in found.items]
     n_channels = common_channels(found.facts.kinds)
     assert meaning.label_map is not None  # or there was a fault to raise
     assert n_channels is not None
     return Dataset(
-        stems=[item.stem for item in items],
-        files=[item.file for item in items],
-        images=[joined(item.around, n_channels) for item in items],
-        masks=[meaning.masks[item.stem] for item in items],
+        stems=[page.stem for page in pages],
+        files=[page.file for page in pages],
+        images=[joined(page.around, n_channels) for page in pages],
+        masks=[mask.values for mask in meaning.masks],
         label_map=meaning.label_map,
-        messages=found.messages,
-        instances=None if meaning.instances is None else [meaning.instances[item.stem] for item in items],
-        dtypes=[item.dtype for item in items],
-        pixel_sizes=[item.pixel_size for item in items],
-        reading=found.reading.note([item.layout for item in items]),
-        z_steps=[item.z_step for item in items],
+        messages=found.notes,
+        instances=None
+        if meaning.objects is None
+        else [mask.labels.astype(np.int32) for mask in meaning.objects],
+        dtypes=[page.dtype for page in pages],
+        pixel_sizes=[page.pixel_size for page in pages],
+        reading=found.reading.note([page.layout for page in pages]),
+        z_steps=[page.z_step for page in pages],
         masks_are=meaning.masks_are,
     )
 
 
-class Survey(NamedTuple):
+def _refuse(found: Findings) -> None:
+    if len(found.faults) > 1:
+        raise InputError(f"{len(found.faults)} faults: {list_faults(found.faults)}")
+    found.refuse()
+
+
+class Meaning(NamedTuple):
+    """Contents of masks: masks of classes, the classes if they are known, and objects if there are any."""
+
+    masks: list[Mask]
+    label_map: LabelMap | None
+    objects: list[Mask] | None
+    masks_are: MasksAre
+
+
+@dataclass
+class Survey(Findings):
     """Images and masks that were read, what they mean, and everything odd or wrong about them."""
 
-    items: list[Item]
-    facts: Facts
-    meaning: Meaning
-    reading: Reading
-    messages: list[str]
-    faults: list[str]
+    items: list[Item] = field(default_factory=list)
+    facts: Facts = field(default_factory=Facts)
+    reading: Reading = field(default_factory=Reading)
+    meaning: Meaning = field(default_factory=lambda: Meaning([], None, None, "classes"))
 
 
 def survey(
@@ -283,251 +281,182 @@ def survey(
     keeps_images: bool = True,
 ) -> Survey:
     """Read every image with its mask, see `load_pairs`; without `keeps_images` only their masks stay in memory."""
-    faults: list[str] = []
-    messages: list[str] = []
-    pairs = match(images, masks, faults, messages, only_annotated=only_annotated)
-    objects = match_instances(images, instances, faults, pairs=pairs if only_annotated else None)
-    reading = learnt(reading, [entry.image for entry in pairs], faults)
-    read = read_items(pairs, faults, messages, instances=objects, reading=reading)
-    is_sparse = only_annotated or reading.context > 0
-    items: list[Item] = []
-    blank: list[str] = []
-    facts = Facts()
-    for item in read:
-        if is_sparse and _is_blank(item, options.unlabelled):
-            blank.append(item.stem)
+    found, blank = Survey(), list[str]()
+    matched = match(images, masks, only_annotated=only_annotated)
+    found.add(matched)
+    objects = None
+    if instances is not None:
+        objects = _match_objects(images, Path(instances), matched, only_annotated=only_annotated)
+        known = {str(fault) for fault in found.faults}
+        found.faults += [fault for fault in objects.faults if str(fault) not in known]
+    reader = PairReader(reading, [entry.image for entry in matched.pairs], unlabelled=options.unlabelled)
+    found.reading = reader.reading
+    for item in reader.read(matched.pairs, None if objects is None else objects.pairs):
+        page = item.page
+        is_sparse = only_annotated or reader.reading.context > 0
+        if is_sparse and list(item.mask.held) == [item.mask.unlabelled]:
+            blank.append(page.stem)
             continue
-        facts.add(item.stem, item.image, item.dtype, item.layout)
-        items.append(item if keeps_images else item._replace(image=_NO_IMAGE, around=()))
+        found.facts.add(page)
+        found.items.append(item if keeps_images else item._replace(page=page._replace(around=[])))
+    found.add(reader)
     if blank:
-        messages.append(f"{count(len(blank), 'mask')} without a labelled pixel left out ({first_few(blank)})")
-    if reading.range is None:  # else all are scaled alike
-        check_scales(facts.scales, faults, messages)
-    meaning = _interpret(
-        items, facts.kinds, options, faults, messages, has_objects=objects is not None, has_blank=bool(blank)
-    )
-    messages += describe_copies(facts.digests)
-    return Survey(items, facts, meaning, reading, messages, faults)
+        found.notes.append(
+            f"{count(len(blank), 'mask')} without a labelled pixel left out ({first_few(blank)})"
+        )
+    if reader.reading.range is None:  # else all are scaled alike
+        found.notes += found.attempt(check_scales, found.facts.scales) or []
+    _interpret(found, options, has_objects=objects is not None, has_blank=bool(blank))
+    found.notes += describe_copies(found.facts.digests)
+    return found
 
 
-def learnt(reading: Reading | None, paths: Sequence[Path], faults: list[str]) -> Reading:
-    """Replace percentiles by values; if that cannot be done, a fault is added."""
-    reading = reading or Reading()
-    try:
-        return reading.learn(paths)
-    except InputError as fault:
-        faults.append(str(fault))
-        return replace(reading, range="0..1", is_learnt=True)
-
-
-class Meaning(NamedTuple):
-    """Contents of masks, by name: masks of classes, the classes if they are known, and objects if there are any."""
-
-    masks: dict[str, NDArray[Any]]
-    label_map: LabelMap | None
-    instances: dict[str, NDArray[np.int32]] | None
-    masks_are: MasksAre
-
-
-def _interpret(
-    items: Sequence[Item],
-    kinds: Mapping[str, Kind],
-    options: MaskOptions,
-    faults: list[str],
-    messages: list[str],
-    *,
-    has_objects: bool,
-    has_blank: bool,
-) -> Meaning:
+def _interpret(found: Survey, options: MaskOptions, *, has_objects: bool, has_blank: bool) -> None:
     """Find the classes and objects of masks, and check that images and masks fit together."""
-    n_faults = len(faults)
-    masks = {item.stem: item.mask for item in items}
+    n_faults, shown = len(found.faults), options.unlabelled
+    names = [item.page.stem for item in found.items]
+    masks = {item.page.stem: item.mask for item in found.items}
+    objects: dict[str, Mask] | None = None
     if has_objects:
         if options.masks_are == "instances":
-            faults.append(
-                "data.instances beside data.masks=instances: objects twice, leave one of the two out"
-            )
+            fault = "data.instances beside data.masks=instances: objects twice, leave one of the two out"
+            found.faults.append(InputError(fault))
         options = options._replace(masks_are="classes")
-    outlined = {item.stem for item in items if item.is_outlined}
-    numbered = find_instances(masks, outlined, faults, messages, options)
-    masks_are: MasksAre = "classes" if numbered is None else "instances"
-    shown = options.unlabelled
-    if numbered is not None:
-        masks = {stem: classes_of(numbered[stem], mask, shown) for stem, mask in masks.items()}
+    masks_are: MasksAre = "classes"
+    if told := found.attempt(describe_numbers, masks, options):
+        found.notes[:0] = told[:1]
+        found.notes += told[1:]
         options = MaskOptions(CLASS_NAMES, None if shown is None else UNLABELLED_OBJECT)
-    is_sound = len(faults) == n_faults
-    values_of = {stem: np.unique(mask).tolist() for stem, mask in masks.items()} if is_sound else {}
-    faults += [
-        f"{stem}: the name of {n_images} images, a page of a file among them: rename a file"
-        for stem, n_images in Counter(item.stem for item in items).items()
+        masks_are, objects = "instances", masks
+        masks = {stem: Mask(mask.classes, options.unlabelled) for stem, mask in masks.items()}
+    values_of = (
+        {stem: list(mask.held) for stem, mask in masks.items()} if len(found.faults) == n_faults else {}
+    )
+    found.faults += [
+        InputError(f"the name of {n_images} images, a page of a file among them: rename a file", source=stem)
+        for stem, n_images in Counter(names).items()
         if n_images > 1
     ]
-    check_kinds(kinds, faults, messages)
-    unlabelled = options.unlabelled
-    faults += [
-        f"{stem}: mask has no labelled pixel: annotate some, or leave that image out"
+    found.notes += found.attempt(check_kinds, found.facts.kinds) or []
+    found.faults += [
+        InputError("mask has no labelled pixel: annotate some, or leave that image out", source=stem)
         for stem, values in values_of.items()
-        if unlabelled is not None and values == [unlabelled]
+        if values == [options.unlabelled]
     ]
-    label_map = _infer(values_of, options.labels, unlabelled, faults, is_shown=shown == unlabelled)
+    label_map = None
+    if values_of or not found.faults:  # else no mask could be read, which is a fault told already
+        label_map = found.attempt(_infer, values_of, options, options.unlabelled == shown)
     if label_map is not None:
-        messages += _of_one_class(values_of, label_map)
-        messages += _scribbles(values_of, unlabelled, shown, has_blank=has_blank)
+        found.notes += _of_one_class(values_of, label_map)
+        found.notes += _scribbles(values_of, options.unlabelled, shown, has_blank=has_blank)
     if has_objects and label_map is not None:
-        given = {item.stem: item.instances for item in items if item.instances is not None}
-        numbered = check_numbers(given, faults, messages)
-        ids_of = {stem: label_map.encode(masks[stem]) for stem in given}
-        messages += compare_with_classes(given, ids_of, label_map.names[0])
-    return Meaning(masks, label_map, numbered, masks_are)
+        objects = {item.page.stem: item.objects for item in found.items if item.objects is not None}
+        found.attempt(partial(check_numbers, key="data.instances", cure="give them as masks"), objects)
+        ids_of = {stem: label_map.encode(masks[stem].values) for stem in objects}
+        labels_of = {stem: mask.values for stem, mask in objects.items()}
+        found.notes += describe_broken(objects) + compare_with_classes(labels_of, ids_of, label_map.names[0])
+    found.meaning = Meaning(
+        [masks[name] for name in names],
+        label_map,
+        None if objects is None else [objects[name] for name in names],
+        masks_are,
+    )
 
 
-def match_instances(
-    images: str | Path,
-    instances: str | Path | None,
-    faults: list[str],
-    *,
-    pairs: Sequence[Pair] | None = None,
-) -> dict[str, Path] | None:
-    """Match images with files of objects as `pair` does with masks; faults are added to the list."""
-    if instances is None:
-        return None
-    found: list[str] = []
-    matched = match(images, instances, found, [], only_annotated=pairs is not None, can_leave_out=False)
-    faults += [fault for fault in found if fault not in faults]
-    objects = {entry.stem: entry.mask for entry in matched}
-    lacking = [entry.stem for entry in pairs or [] if entry.stem not in objects]
-    if lacking and not found:
-        faults.append(
-            f"{count(len(lacking), 'image')} with a mask and without objects of the same name in {instances} "
-            f"({first_few(lacking)}): add or rename the objects"
+@dataclass
+class Matches(Findings):
+    """Images with their masks, and what is wrong or odd about their names."""
+
+    pairs: list[Pair] = field(default_factory=list)
+
+
+def _match_objects(images: str | Path, objects: Path, masks: Matches, *, only_annotated: bool) -> Matches:
+    """Match images with files of objects as `match` does with masks; images with a mask need objects, if any has."""
+    found = match(images, objects, only_annotated=only_annotated, can_leave_out=False)
+    stems = {entry.stem for entry in found.pairs}
+    lacking = [entry.stem for entry in masks.pairs if entry.stem not in stems]
+    if only_annotated and lacking and not found.faults:
+        told = f"of the same name in {objects} ({first_few(lacking)}): add or rename the objects"
+        found.faults.append(
+            InputError(f"{count(len(lacking), 'image')} with a mask and without objects {told}")
         )
-    return objects
-
-
-def _is_blank(item: Item, unlabelled: int | None) -> bool:
-    """Return whether no pixel of a page is labelled."""
-    return unlabelled is not None and not item.is_outlined and bool((item.mask == unlabelled).all())
+    return found
 
 
 def match(
-    images: str | Path,
-    masks: str | Path,
-    faults: list[str],
-    messages: list[str],
-    *,
-    only_annotated: bool = False,
-    can_leave_out: bool = True,
-) -> list[Pair]:
-    """Match images with masks as `pair` does; faults and notes are added to the lists."""
-    images, masks = Path(images), Path(masks)
-    if images.is_dir() and masks.is_file() and masks.suffix.lower() == ".json":
-        image_of = by_stem(images, faults)
-        return _match_coco(
-            image_of, masks, faults, messages, only_annotated=only_annotated, can_leave_out=can_leave_out
-        )
-    if images.is_dir() and masks.is_file():
-        faults.append(
-            f"{masks}: one mask for the folder {images}, expected a folder of masks: give that folder, or one image"
-        )
-        return []
-    image_of = by_stem(images, faults)
+    images: str | Path, masks: str | Path, *, only_annotated: bool = False, can_leave_out: bool = True
+) -> Matches:
+    """Match images with masks as `pair` does, with all faults and notes."""
+    images, masks, found = Path(images), Path(masks), Matches()
+    if images.is_dir() and masks.is_file() and masks.suffix.lower() != ".json":
+        told = f"one mask for the folder {images}, expected a folder of masks: give that folder, or one image"
+        return Matches([InputError(told, source=masks)])
+    paths = paths_by_stem(images, found.attempt(list_images, images) or [])
+    found.faults += same_stems(paths)
+    image_of = first_paths(paths)
     if images.is_file() and masks.exists():
-        return [entry for image in image_of.values() for entry in _pair_file(image, masks, faults)]
-    if images.is_dir() and masks.is_dir() and images.samefile(masks):
-        image_of, mask_of = part_folder(images, image_of, faults, messages)
-        if not mask_of:
-            faults.append(
+        mask = found.attempt(_mask_of, images, masks)
+        found.pairs = [Pair(stem, images, mask) for stem in image_of if mask is not None]
+        return found
+    is_one_folder = images.is_dir() and masks.is_dir() and images.samefile(masks)
+    if is_one_folder:
+        image_of, files = part_folder(images, image_of)
+    else:
+        files = found.attempt(find_masks, masks, image_of) or MaskFiles()
+    found.add(files)
+    mask_of = files.path_of
+    if is_one_folder and not mask_of:
+        found.faults.append(
+            InputError(
                 f"{images} is given for images and masks, and no file is called like NAME_mask beside NAME: "
                 f"give the folder of the masks, or rename them"
             )
-            return []
-    else:
-        mask_of = masks_by_stem(masks, image_of, faults, messages)
-    found = match_stems(image_of.keys(), mask_of.keys())
-    faults += found.faults
-    if found.images_among_masks:
-        messages.append(
-            f"{masks} holds images too ({first_few(found.images_among_masks)}): masks are the files with a suffix"
         )
-    if image_of and mask_of and not found.faults:
-        used = {*found.mask_of.values(), *found.images_among_masks}
-        lonely = sorted(image_of.keys() - found.mask_of.keys())
-        if only_annotated and found.mask_of:
-            messages += _left_out(lonely, len(image_of))
+    elif masks.is_file() and mask_of and not files.is_coco:
+        told = "objects of one image for a folder of images, expected a COCO file or a folder of masks"
+        found.faults.append(InputError(f"{told}: give that folder, or one image", source=masks))
+        return found
+    names = match_stems(image_of, mask_of)
+    found.faults += names.faults
+    found.pairs = [Pair(stem, image_of[stem], mask_of[mask]) for stem, mask in names.mask_of.items()]
+    if names.images_among_masks:
+        told = first_few(names.images_among_masks)
+        found.notes.append(f"{masks} holds images too ({told}): masks are the files with a suffix")
+    if image_of and mask_of and not names.faults:
+        used = {*names.mask_of.values(), *names.images_among_masks}
+        lonely, others = sorted(image_of.keys() - names.mask_of.keys()), sorted(mask_of.keys() - used)
+        if only_annotated and found.pairs:
+            found.notes += _left_out(lonely, len(image_of))
             lonely = []
         # images are left out beside others with masks only
-        offer = can_leave_out and bool(found.mask_of)
-        faults += _unpaired(lonely, sorted(mask_of.keys() - used), can_leave_out=offer)
-    return [Pair(stem, image_of[stem], mask_of[mask]) for stem, mask in found.mask_of.items()]
+        cure = _LEAVE_OUT if can_leave_out and found.pairs else ""
+        if files.is_coco:
+            found.add(_without_entry(lonely, others, masks.name, cure))
+        else:
+            found.faults += _unpaired(lonely, others, cure)
+    return found
 
 
-def _match_coco(
-    image_of: Mapping[str, Path],
-    masks: Path,
-    faults: list[str],
-    messages: list[str],
-    *,
-    only_annotated: bool,
-    can_leave_out: bool,
-) -> list[Pair]:
-    """Match the images of a folder with the entries of one COCO file."""
-    try:
-        source = open_objects(masks)
-    except InputError as fault:
-        faults.append(str(fault))
-        return []
-    if not isinstance(source, Coco):
-        faults.append(
-            f"{masks}: objects of one image for a folder of images, expected a COCO file or a folder of masks: "
-            f"give that folder, or one image"
-        )
-        return []
-    found = source.match(image_of)
-    lonely = sorted(image_of.keys() - found.keys())
-    if only_annotated and found:
-        messages += _left_out(lonely, len(image_of))
-    elif lonely:
-        faults.append(
-            f"{count(len(lonely), 'image')} without entry in {masks.name} ({first_few(lonely)}): "
-            f"annotate or remove the image{_LEAVE_OUT if found and can_leave_out else ''}"
-        )
-    if others := sorted(set(source.stems) - set(found.values())):
-        messages.append(
-            f"{masks.name} has {count(len(others), 'entry', 'entries')} without image ({first_few(others)}): left out"
-        )
-    return [Pair(stem, image_of[stem], masks) for stem in sorted(found)]
-
-
-def _pair_file(image: Path, masks: Path, faults: list[str]) -> list[Pair]:
-    """Match one image with a mask file, or with its mask in a folder: at the top, or in one place below."""
-    if masks.is_file():
-        if masks.suffix.lower() in OUTLINE_EXTENSIONS:
-            return [Pair("", image, masks)]
-        return [Pair("", image, path) for [path] in paths_by_stem(masks, faults).values()]
-    stem = stem_of(Path(image.name))
-    outlines = outlines_of_image(masks, stem)
-    paths = {} if outlines and not has_images(masks) else paths_by_stem(masks, faults)
-    if not paths and not outlines:
-        return []
-    own = [
-        (name, path)
-        for name, same in paths.items()
-        for path in same
-        if stem in (last := name.rpartition("/")[2], image_name(last)) and not path.samefile(image)
-    ] or outlines
-    found = [path for name, path in own if "/" not in name] or [path for _, path in own]
+def _mask_of(image: Path, masks: Path) -> Path:
+    """Return the mask file of one image: the file itself, or the one of its name in a folder."""
+    found = [masks] if masks.is_file() else mask_of_image(image, masks)
     if len(found) == 1:
-        return [Pair(stem, image, found[0])]
+        return found[0]
+    stem = stem_of(Path(image.name))
+    told = f"no mask of the name {stem} in {masks}: add or rename it, or give the mask file"
     if found:
-        told = first_few([str(path) for path in found])
-        faults.append(
-            f"{image}: {len(found)} masks of the name {stem} ({told}), expected one: give that file"
-        )
-    else:
-        faults.append(
-            f"{image}: no mask of the name {stem} in {masks}: add or rename it, or give the mask file"
-        )
-    return []
+        told = f"{len(found)} masks of the name {stem} ({first_few([*map(str, found)])}), expected one: give that file"
+    raise InputError(told, source=image)
+
+
+def _without_entry(images: Sequence[str], entries: Sequence[str], name: str, cure: str) -> Findings:
+    """Describe images without an entry in a COCO file, and entries without an image."""
+    lacking = f"{count(len(images), 'image')} without entry in {name} ({first_few(images)})"
+    left_out = (
+        f"{name} has {count(len(entries), 'entry', 'entries')} without image ({first_few(entries)}): left out"
+    )
+    fault = InputError(f"{lacking}: annotate or remove the image{cure}")
+    return Findings([fault] if images else [], [left_out] if entries else [])
 
 
 def _left_out(lonely: Sequence[str], n_images: int) -> list[str]:
@@ -538,116 +467,97 @@ def _left_out(lonely: Sequence[str], n_images: int) -> list[str]:
     return [told] if lonely else []
 
 
-def _unpaired(images: Sequence[str], masks: Sequence[str], *, can_leave_out: bool) -> list[str]:
-    sides = [(images, "image", "mask", _LEAVE_OUT if can_leave_out else ""), (masks, "mask", "image", "")]
+def _unpaired(images: Sequence[str], masks: Sequence[str], cure: str) -> list[InputError]:
+    """Find images without a mask and masks without an image."""
+    sides = [(images, "image", "mask", cure), (masks, "mask", "image", "")]
     faults = [
-        f"{count(len(stems), have)} without {lack} of the same name ({first_few(stems)}): add or rename the {lack}{cure}"
-        for stems, have, lack, cure in sides
+        InputError(
+            f"{count(len(stems), have)} without {lack} of the same name ({first_few(stems)}): add or rename the {lack}{more}"
+        )
+        for stems, have, lack, more in sides
         if stems
     ]
     added = {mask.removeprefix(image) for image, mask in zip(images, masks, strict=False)}
     if len(images) == len(masks) and len(added) == 1 and not set(masks) & added:
-        faults.append(f"every mask's name ends in {added.pop()!r}: take that off")
+        faults.append(InputError(f"every mask's name ends in {added.pop()!r}: take that off"))
     return faults
 
 
-def read_items(
-    pairs: Sequence[Pair],
-    faults: list[str],
-    messages: list[str],
-    *,
-    instances: Mapping[str, Path] | None = None,
-    reading: Reading | None = None,
-) -> Iterator[Item]:
-    """Read pair after pair; faults and notes are added to the lists, and the next pair is read."""
-    reading = reading or Reading()
-    reader = MaskReader(messages, axes=reading.axes)
-    for entry in pairs:
-        drawn = _tried(faults, reader.open, entry.mask)
-        objects: Drawn | None = None
-        # an image without objects among others is told where files are matched
-        path = None if instances is None else instances.get(entry.stem)
-        if path is not None:
-            objects = _tried(faults, reader.open, path)
-        n_masks = len(drawn) if isinstance(drawn, list) else None
-        stack = _tried(faults, partial(reading.read, n_masks=n_masks), entry.image)
-        if stack is None:
-            continue
-        sizes = [page.shape[:2] for page in stack.pages]
-        read = partial(reader.pages, stem=entry.name, sizes=sizes, image=entry.image)
-        masks = None if drawn is None else _tried(faults, read, drawn, entry.mask)
-        numbers: Sequence[NDArray[Any] | None] | None = [None] * len(stack.pages)
-        if instances is not None:
-            numbers = None if objects is None or path is None else _tried(faults, read, objects, path)
-        yield from _items(
-            entry, stack, masks or [], numbers or [], faults, reading, is_outlined=not isinstance(drawn, list)
-        )
-    messages += reader.notes()
+class PairReader(Findings):
+    """Reader of images and their masks, one after the other; faults and notes are gathered, and the next is read."""
 
+    def __init__(
+        self, reading: Reading | None = None, images: Sequence[Path] = (), *, unlabelled: int | None = None
+    ) -> None:
+        super().__init__()
+        self.reading = reading or Reading()
+        learnt = self.attempt(self.reading.learn, images)
+        self.reading = learnt or replace(self.reading, range="0..1", is_learnt=True)
+        self._masks = MaskReader(axes=self.reading.axes, unlabelled=unlabelled)
+        self._objects = MaskReader(axes=self.reading.axes)
 
-def _tried(faults: list[str], read: Callable[..., Result], *arguments: Any) -> Result | None:
-    """Call a function; None if it raises, and the fault is added to the list."""
-    try:
-        return read(*arguments)
-    except InputError as fault:
-        faults.append(str(fault))
-        return None
-
-
-def _items(
-    entry: Pair,
-    stack: Stack,
-    masks: Sequence[NDArray[Any]],
-    numbers: Sequence[NDArray[Any] | None],
-    faults: list[str],
-    reading: Reading,
-    *,
-    is_outlined: bool,
-) -> Iterator[Item]:
-    file = entry.name
-    size, z_step = _tried(faults, read_pixel_size, entry.image), _tried(faults, read_z_step, entry.image)
-    names = page_names(file, len(stack.pages))
-    images = [
-        _tried(faults, _scaled, page, f"{entry.image}{stem.removeprefix(file)}", reading)
-        for stem, page in zip(names, stack.pages, strict=True)
-    ]
-    for index, stem in enumerate(names):
-        image = images[index]
-        if image is None or not masks or not numbers:
-            continue
-        name = f"{entry.image}{stem.removeprefix(file)}"
-        own = [("mask", masks[index]), ("label image", numbers[index])]
-        wrong = [(kind, one) for kind, one in own if one is not None and one.shape != image.shape[:2]]
-        faults += [size_fault(name, image.shape, one.shape, kind=kind) for kind, one in wrong]
-        around = _tried(
-            faults, partial(neighbours, name=str(entry.image)), stack.layout, index, reading.context
-        )
-        if around is None:
-            return
-        planes = [plane for plane in (images[place] for place in around) if plane is not None]
-        if not wrong and len(planes) == len(around):
-            yield Item(
-                stem,
-                file,
-                image,
-                masks[index],
-                str(stack.pages[index].dtype),
-                is_outlined,
-                numbers[index],
-                size,
-                stack.layout,
-                planes,
-                z_step,
+    def read(self, pairs: Sequence[Pair], objects: Sequence[Pair] | None = None) -> Iterator[Item]:
+        """Read pair after pair, with the objects of the images if they are given."""
+        objects_of = {entry.stem: entry.mask for entry in objects or ()}
+        for entry in pairs:
+            file = self.attempt(self._masks.open, entry.mask)
+            stack = self.attempt(
+                partial(self.reading.read, n_masks=None if file is None else file.n_pages), entry.image
             )
+            if stack is None:
+                continue
+            pages = self.pages(entry.image, entry.stem, stack)
+            masks = self._fitting(self._masks, file, entry, stack, "mask")
+            numbers: list[Mask | None] = [None] * len(pages)
+            # an image without objects among others is told of where files are matched
+            if objects is not None:
+                path = objects_of.get(entry.stem)
+                own = None if path is None else self.attempt(self._objects.open, path)
+                numbers = self._fitting(self._objects, own, entry, stack, "label image")
+            for page, mask, one in zip(pages, masks, numbers, strict=False):
+                if page is not None and mask is not None and (one is not None or objects is None):
+                    yield Item(page, mask, one)
+        self.notes += [*self._masks.notes, *self._objects.notes]
 
+    def _fitting(
+        self, reader: MaskReader, file: OpenMask | None, entry: Pair, stack: Stack, kind: str
+    ) -> list[Mask | None]:
+        """Return the mask of each page; None of those of another size."""
+        sizes = [page.shape[:2] for page in stack.pages]
+        masks = None if file is None else self.attempt(reader.pages, file, entry.stem, sizes, entry.image)
+        names = page_names(str(entry.image), len(sizes))
+        fitting: list[Mask | None] = []
+        for name, size, mask in zip(names, sizes, masks or (), strict=False):
+            fits = mask.values.shape == size
+            self.faults += [] if fits else [size_fault(name, size, mask.values.shape, kind=kind)]
+            fitting.append(mask if fits else None)
+        return fitting
 
-def _scaled(page: NDArray[Any], name: str, reading: Reading) -> NDArray[np.float32]:
-    """Scale a page; refuse one that nothing can be learnt from."""
-    image = reading.scale(page, name=name)
-    # planes that are blank may lie at the end of a stack
-    if not (reading.context and image.min() == image.max()):
-        check_image(image, name=name)
-    return image
+    def pages(self, path: Path, file: str, stack: Stack) -> list[Page | None]:
+        """Scale the pages of an image file; None of those that nothing can be learnt from."""
+        size, z_step = self.attempt(read_pixel_size, path), self.attempt(read_z_step, path)
+        if self.attempt(partial(neighbours, name=str(path)), stack.layout, 0, self.reading.context) is None:
+            return []
+        names = page_names(file, len(stack.pages))
+        images = [
+            self.attempt(self._scale, stored, name)
+            for name, stored in zip(page_names(str(path), len(names)), stack.pages, strict=True)
+        ]
+        pages: list[Page | None] = []
+        for index, (stem, stored) in enumerate(zip(names, stack.pages, strict=True)):
+            places = neighbours(stack.layout, index, self.reading.context, name=str(path))
+            around = [plane for plane in (images[place] for place in places) if plane is not None]
+            limits = float(stored.min()), float(stored.max())
+            page = Page(stem, file, around, str(stored.dtype), limits, stack.layout, size, z_step)
+            pages.append(page if len(around) == len(places) else None)
+        return pages
+
+    def _scale(self, page: NDArray[Any], name: str) -> NDArray[np.float32]:
+        image = self.reading.scale(page, name=name)
+        # planes that are blank may lie at the end of a stack
+        if not (self.reading.context and image.min() == image.max()):
+            check_image(image, name=name)
+        return image
 
 
 def _of_one_class(values_of: Mapping[str, Sequence[int]], label_map: LabelMap) -> list[str]:
@@ -682,25 +592,16 @@ def _scribbles(
     ]
 
 
-def _infer(
-    values_of: Mapping[str, Sequence[int]],
-    labels: Mapping[int, str] | None,
-    unlabelled: int | None,
-    faults: list[str],
-    *,
-    is_shown: bool,
-) -> LabelMap | None:
-    if not values_of and faults:  # no mask could be read, which is a fault told already
-        return None
+def _infer(values_of: Mapping[str, Sequence[int]], options: MaskOptions, is_shown: bool) -> LabelMap:  # noqa: FBT001
+    """Find the classes of masks; those whose values differ from the others are named."""
+    values, unlabelled = set[int]().union(*values_of.values()), options.unlabelled
     try:
-        return LabelMap.infer(set().union(*values_of.values()), labels=labels, unlabelled=unlabelled)
+        return LabelMap.infer(values, labels=options.labels, unlabelled=unlabelled)
     except InputError as fault:
-        odd = _of_other_values(values_of, unlabelled) if labels is None else None
-        values = set().union(*values_of.values())
+        odd = _of_other_values(values_of, unlabelled) if options.labels is None else None
         is_idle = is_shown and unlabelled is not None and unlabelled not in (values or {unlabelled})
         start = f"no mask holds {unlabelled}, given as data.unlabelled; " if is_idle else ""
-        faults.append(f"{start}{odd or fault}")
-        return None
+        raise InputError(f"{start}{odd or fault}") from fault
 
 
 def _of_other_values(values_of: Mapping[str, Sequence[int]], unlabelled: int | None) -> str | None:
@@ -744,10 +645,3 @@ def _of_one_value_more(sets: Mapping[str, frozenset[int]], usual: frozenset[int]
         f"if it is a class, name all, --set data.labels='{{{labels}}}'; "
         f"if they number objects, --set data.masks=instances"
     )
-
-
-def _raise(faults: Sequence[str]) -> None:
-    if len(faults) == 1:
-        raise InputError(faults[0])
-    if faults:
-        raise InputError(f"{len(faults)} faults: {first_few(group_faults(faults), separator='; ')}")

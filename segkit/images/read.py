@@ -107,7 +107,7 @@ def read_stack(
     else:
         stack = Stack([_read_pillow(path, palette, notes)], Layout())
     if not all(page.size for page in stack.pages) or not stack.pages:
-        raise InputError(f"{path}: holds no pixels: export it again")
+        raise InputError("holds no pixels: export it again", source=path)
     for note in notes:
         warnings.warn(f"{path}: {note}", stacklevel=3)
     return stack
@@ -201,8 +201,9 @@ def check_range(image: NDArray[np.floating[Any]], *, name: str = "image") -> Non
     # filters may leave values a little outside
     if low < -1 or high > 2:
         raise InputError(
-            f"{name}: floats from {low:g} to {high:g}, expected [0, 1]: scale it as it was stored, with "
-            f"segkit.images.to_float(array of uint8 or uint16), or divide every image by the same largest value"
+            f"floats from {low:g} to {high:g}, expected [0, 1]: scale it as it was stored, with "
+            f"segkit.images.to_float(array of uint8 or uint16), or divide every image by the same largest value",
+            source=name,
         )
 
 
@@ -211,8 +212,9 @@ def check_size(image: NDArray[Any], *, name: str = "image") -> None:
     height, width = image.shape[:2]
     if min(height, width) < SMALLEST_SIDE:
         raise InputError(
-            f"{name}: {height} x {width} pixels, expected {SMALLEST_SIDE} x {SMALLEST_SIDE} or more, so that "
-            f"pixels have neighbours: leave it out, or crop it less tightly"
+            f"{height} x {width} pixels, expected {SMALLEST_SIDE} x {SMALLEST_SIDE} or more, so that "
+            f"pixels have neighbours: leave it out, or crop it less tightly",
+            source=name,
         )
 
 
@@ -233,11 +235,11 @@ def check_image(image: ArrayLike, *, name: str = "image") -> None:
     """
     image = np.asarray(image)
     if not image.size:
-        raise InputError(f"{name}: holds no pixels: leave it out")
+        raise InputError("holds no pixels: leave it out", source=name)
     check_size(image, name=name)
     check_finite(image, name)
     if image.min() == image.max():
-        raise InputError(f"{name}: every pixel is {image.flat[0]:g}: leave out this blank image")
+        raise InputError(f"every pixel is {image.flat[0]:g}: leave out this blank image", source=name)
 
 
 def count_pages(path: str | Path, *, axes: str | None = None) -> int:
@@ -308,19 +310,21 @@ def _one_value_per_pixel(page: NDArray[Any], name: str) -> NDArray[Any]:
     if mask.ndim == 3:
         if (mask != mask[:, :, :1]).any():
             raise InputError(
-                f"{name}: coloured mask with {mask.shape[2]} channels, expected one value per pixel: "
+                f"coloured mask with {mask.shape[2]} channels, expected one value per pixel: "
                 f"save it as a grey or palette image, one number for each class (or is this the image, and the folders "
-                f"are swapped?)"
+                f"are swapped?)",
+                source=name,
             )
         mask = mask[:, :, 0]
     if mask.dtype.kind not in "buif":
-        raise InputError(f"{name}: mask of type {mask.dtype}, expected whole numbers: save it as one")
+        raise InputError(f"mask of type {mask.dtype}, expected whole numbers: save it as one", source=name)
     if np.issubdtype(mask.dtype, np.floating):
         check_finite(mask, name)
         if (mask != np.rint(mask)).any():
             raise InputError(
-                f"{name}: mask values are fractions between {mask.min():g} and {mask.max():g}, "
-                f"expected whole numbers: threshold it and save it again"
+                f"mask values are fractions between {mask.min():g} and {mask.max():g}, "
+                f"expected whole numbers: threshold it and save it again",
+                source=name,
             )
         return mask.astype(np.int64)
     return mask.astype(np.uint8) if mask.dtype == np.bool_ else mask
@@ -331,8 +335,9 @@ def _undo_jpeg(mask: NDArray[Any], name: str) -> NDArray[Any]:
     share = np.mean((mask <= low) | (mask >= high))
     if mask.max() > 0 and (mask.max() < high or share < _JPEG_SHARE):
         raise InputError(
-            f"{name}: JPEG mask with values from {mask.min()} to {mask.max()} that are not black and white, "
-            f"and JPEG changes values: save it as PNG from its source"
+            f"JPEG mask with values from {mask.min()} to {mask.max()} that are not black and white, "
+            f"and JPEG changes values: save it as PNG from its source",
+            source=name,
         )
     return np.where(mask > 127, 255, 0).astype(np.uint8)
 
@@ -341,13 +346,14 @@ def check_path(path: Path) -> None:
     """Refuse a file that is missing, empty, or of an unknown extension."""
     if path.suffix.lower() not in IMAGE_EXTENSIONS:
         raise InputError(
-            f"{path}: unsupported extension {path.suffix!r}, expected one of {', '.join(IMAGE_EXTENSIONS)}: "
-            f"save it as PNG or TIFF"
+            f"unsupported extension {path.suffix!r}, expected one of {', '.join(IMAGE_EXTENSIONS)}: "
+            f"save it as PNG or TIFF",
+            source=path,
         )
     if not path.is_file():
-        raise InputError(f"{path}: {_what_it_is(path)}")
+        raise InputError(f"{_what_it_is(path)}", source=path)
     if path.stat().st_size == 0:
-        raise InputError(f"{path}: the file is empty: copy or export it again")
+        raise InputError("the file is empty: copy or export it again", source=path)
 
 
 def _what_it_is(path: Path) -> str:
@@ -407,10 +413,12 @@ def decoding(path: Path, notes: list[str] | None = None) -> Iterator[None]:
     except InputError:
         raise
     except MemoryError as error:
-        raise InputError(f"{path}: its pixels do not fit into memory: cut it into smaller images") from error
+        raise InputError(
+            "its pixels do not fit into memory: cut it into smaller images", source=path
+        ) from error
     except Exception as error:  # damage makes a decoder raise anything from OSError to struct.error
         reason = " ".join(str(error).split())
-        raise InputError(f"{path}: cannot be decoded ({reason}): copy or export it again") from error
+        raise InputError(f"cannot be decoded ({reason}): copy or export it again", source=path) from error
 
 
 def _read_pillow(path: Path, palette: str, notes: list[str]) -> NDArray[Any]:
@@ -438,7 +446,8 @@ def _check_header(path: Path, image: ImageFile.ImageFile, notes: list[str]) -> N
     refuse_bomb(path, width * height * len(image.getbands()) * n_bytes, size)
     if image.mode not in ("I", "I;16") and "16B" in str(image.tile):
         raise InputError(
-            f"{path}: 16-bit PNG with colour or alpha, whose lower 8 bits would be lost: save it as TIFF"
+            "16-bit PNG with colour or alpha, whose lower 8 bits would be lost: save it as TIFF",
+            source=path,
         )
     n_frames = getattr(image, "n_frames", 1)
     if n_frames > 1:

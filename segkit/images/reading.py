@@ -140,7 +140,9 @@ class Reading:
         if self.range is None:
             return image_from_page(page, name=name)
         if self.limits is None:
-            raise InputError(f"{name}: range {self.range} is of training images: train, or give LOW..HIGH")
+            raise InputError(
+                f"range {self.range} is of training images: train, or give LOW..HIGH", source=name
+            )
         return scale_between(page, *self.limits, name=name)
 
     def learn(self, paths: Sequence[Path]) -> Reading:
@@ -186,7 +188,9 @@ def parse_range(text: str) -> tuple[float, float]:
 def scale_between(page: NDArray[Any], low: float, high: float, *, name: str) -> NDArray[np.float32]:
     """Scale a page so that two values become 0 and 1, and cut those outside; (H, W, C) float32."""
     if page.dtype.kind not in "buif":
-        raise InputError(f"{name}: pixels are {page.dtype}, expected whole numbers or floats: convert it")
+        raise InputError(
+            f"pixels are {page.dtype}, expected whole numbers or floats: convert it", source=name
+        )
     values = page.astype(np.float64)
     check_finite(values, name)
     scaled = ((values - low) / (high - low)).clip(0, 1).astype(np.float32)
@@ -201,8 +205,9 @@ def _check_within(stack: Stack, limits: tuple[float, float], *, name: str) -> No
     if outside > _MOST_OUTSIDE * n_values:
         least, most = min(page.min() for page in stack.pages), max(page.max() for page in stack.pages)
         raise InputError(
-            f"{name}: {outside / n_values:.0%} of its values lie outside of data.range={low:g}..{high:g} (they go from "
-            f"{least:g} to {most:g}): give the range of the instrument, or percentiles: 1..99"
+            f"{outside / n_values:.0%} of its values lie outside of data.range={low:g}..{high:g} (they go from "
+            f"{least:g} to {most:g}): give the range of the instrument, or percentiles: 1..99",
+            source=name,
         )
 
 
@@ -220,8 +225,9 @@ def neighbours(layout: Layout, page: int, context: int, *, name: str) -> list[in
     if axis < 0:
         has = f"its axes are {layout.axes}YX" if layout.axes else "it is a single plane"
         raise InputError(
-            f"{name}: data.context={context} needs the planes of a stack (axis Z), {has}: give stacks "
-            f"(--set data.axes=ZYX, if its pages are planes), or leave data.context out"
+            f"data.context={context} needs the planes of a stack (axis Z), {has}: give stacks "
+            f"(--set data.axes=ZYX, if its pages are planes), or leave data.context out",
+            source=name,
         )
     places = np.array(np.unravel_index(page, layout.shape))
     found = []

@@ -41,7 +41,8 @@ def outlines_from_rois(path: str | Path) -> Outlines:
     except Exception as error:  # damage makes the reader raise anything from struct.error to MemoryError
         reason = " ".join(str(error).split())
         raise InputError(
-            f"{path}: cannot be read as ImageJ ROI ({reason}): save it again from ImageJ"
+            f"cannot be read as ImageJ ROI ({reason}): save it again from ImageJ",
+            source=path,
         ) from error
     return Outlines(objects, left_out)
 
@@ -93,7 +94,8 @@ def _roifile(path: Path) -> ModuleType:
         import roifile
     except ImportError as error:
         raise InputError(
-            f'{path}: ImageJ ROIs need the package roifile: pip install "segkit-bio[objects]"'
+            'ImageJ ROIs need the package roifile: pip install "segkit-bio[objects]"',
+            source=path,
         ) from error
     return roifile
 
@@ -108,7 +110,8 @@ def _contents(path: Path) -> Iterator[bytes]:
         rois = [name for name in names if name.lower().endswith(".roi")]
         if names and not rois:
             raise InputError(
-                f"{path}: holds no ImageJ ROI, expected .roi files: save it from the ROI Manager"
+                "holds no ImageJ ROI, expected .roi files: save it from the ROI Manager",
+                source=path,
             )
         for name in rois:
             yield file.read(name)

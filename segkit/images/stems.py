@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from segkit._common import count, first_few, without_bytes
+from segkit._common import without_bytes
 from segkit.errors import InputError
-from segkit.images.outlines import OUTLINE_EXTENSIONS
+from segkit.images.findings import list_faults
 from segkit.images.read import IMAGE_EXTENSIONS
 
 # What people and programs put behind the name of an image to name its mask.
@@ -35,7 +35,7 @@ class Matches(NamedTuple):
 
     mask_of: dict[str, str]
     images_among_masks: list[str]
-    faults: list[str]
+    faults: list[InputError]
 
 
 def list_images(folder: str | Path) -> list[Path]:
@@ -58,39 +58,34 @@ def list_images(folder: str | Path) -> list[Path]:
     """
     folder = Path(folder)
     if not folder.exists():
-        raise InputError(f"{folder}: no such file or folder: check its name")
-    found = _list(folder, IMAGE_EXTENSIONS)
-    if not found:
-        _refuse_zarr(folder)
-        candidates = [folder] if folder.is_file() else list(folder.rglob("*"))
-        others = Counter(path.suffix.lower() or "no extension" for path in candidates if path.is_file())
-        there = ", ".join(f"{number} of {suffix}" for suffix, number in others.most_common(3))
-        raise InputError(
-            f"{folder}: no images, expected files that end in {', '.join(IMAGE_EXTENSIONS)}"
-            + (f", found {there}: save them in one of these formats" if there else ": check the folder")
-        )
-    return found
+        raise InputError("no such file or folder: check its name", source=folder)
+    if found := list_files(folder, IMAGE_EXTENSIONS):
+        return found
+    for path in (folder, *sorted(folder.glob("*"))):
+        if path.suffix.lower() == ".zarr":
+            raise InputError(
+                "an OME-Zarr, expected images or masks that are read as a whole: save a level of it as TIFF, or give it by "
+                "itself to segkit predict",
+                source=path,
+            )
+    others = Counter(path.suffix.lower() or "no extension" for path in _walk(folder) if path.is_file())
+    there = ", ".join(f"{number} of {suffix}" for suffix, number in others.most_common(3))
+    cure = f", found {there}: save them in one of these formats" if there else ": check the folder"
+    raise InputError(
+        f"no images, expected files that end in {', '.join(IMAGE_EXTENSIONS)}{cure}", source=folder
+    )
 
 
-def _refuse_zarr(folder: Path) -> None:
-    """Describe what becomes of an OME-Zarr where images are expected that are read as a whole."""
-    found = [path for path in (folder, *sorted(folder.glob("*"))) if path.suffix.lower() == ".zarr"]
-    if found:
-        raise InputError(
-            f"{found[0]}: an OME-Zarr, expected images or masks that are read as a whole: save a level of it as TIFF, or "
-            "give it by itself to segkit predict"
-        )
+def _walk(folder: Path) -> list[Path]:
+    return [folder] if folder.is_file() else list(folder.rglob("*"))
 
 
-def _list(folder: Path, extensions: Sequence[str]) -> list[Path]:
+def list_files(folder: Path, extensions: Sequence[str]) -> list[Path]:
+    """List the files of some extensions as `list_images` does; there may be none."""
     root = root_of(folder)
-    candidates = [folder] if folder.is_file() else list(folder.rglob("*"))
-    relative = [
-        # what is neither a file nor a folder, such as a dangling link, is a fault to be told when it is read
-        path.relative_to(root)
-        for path in candidates
-        if path.suffix.lower() in extensions and not path.is_dir()
-    ]
+    # what is neither a file nor a folder, such as a dangling link, is a fault to be told when it is read
+    found = [path for path in _walk(folder) if path.suffix.lower() in extensions and not path.is_dir()]
+    relative = (path.relative_to(root) for path in found)
     return sorted(path for path in relative if not any(part.startswith(".") for part in path.parts))
 
 
@@ -106,99 +101,32 @@ def list_without_masks(folder: Path) -> tuple[list[Path], list[Path]]:
 
 def files_by_stem(folder: Path) -> dict[str, Path]:
     """Return the file of each stem of a folder; two files of one stem are refused."""
-    faults: list[str] = []
-    found = by_stem(folder, faults)
-    if faults:
-        raise InputError("; ".join(faults[:10]))
-    return found
+    paths = paths_by_stem(folder, list_images(folder))
+    if faults := same_stems(paths):
+        raise InputError(list_faults(faults))
+    return first_paths(paths)
 
 
-def by_stem(folder: str | Path, faults: list[str]) -> dict[str, Path]:
-    """Return the file of each stem of a folder; two files of one stem are added to the faults."""
-    return _only(paths_by_stem(folder, faults), faults)
+def paths_by_stem(folder: Path, listed: Iterable[Path]) -> dict[str, list[Path]]:
+    """Return the listed files of a folder by their stems."""
+    root, paths = root_of(folder), defaultdict[str, list[Path]](list)
+    for path in listed:
+        paths[stem_of(path)].append(root / path)
+    return dict(paths)
 
 
-def masks_by_stem(
-    folder: Path, images: Collection[str], faults: list[str], messages: list[str]
-) -> dict[str, Path]:
-    """Return the mask file of each stem of a folder: image files, and files of outlines of the images."""
-    outlines, others = outlines_by_stem(folder, images)
-    if not outlines and not others:
-        return by_stem(folder, faults)
-    if not has_images(folder):
-        return _only(outlines | others, faults)
-    own = by_stem(folder, faults)
-    return own | outlines_without_mask(outlines, own, faults, messages)
-
-
-def outlines_by_stem(
-    folder: Path, images: Collection[str]
-) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
-    """Return the files of outlines in a folder by the stem of their image, and apart from them those of no image."""
-    found: defaultdict[str, list[Path]] = defaultdict(list)
-    others: defaultdict[str, list[Path]] = defaultdict(list)
-    for path in _list(folder, OUTLINE_EXTENSIONS):
-        names = outline_names(stem_of(path))
-        known = [name for name in names if name in images]
-        (found if known else others)[(known or names)[0]].append(root_of(folder) / path)
-    return dict(found), dict(others)
-
-
-def outlines_of_image(folder: Path, name: str) -> list[tuple[str, Path]]:
-    """Return stem and path of the files of outlines that belong to an image, wherever they lie in the folder."""
-    return [
-        (stem, folder / path)
-        for path in _list(folder, OUTLINE_EXTENSIONS)
-        if name in outline_names((stem := stem_of(path)).rpartition("/")[2])
-    ]
-
-
-def has_images(folder: Path) -> bool:
-    """Return whether there are image files in a folder."""
-    return bool(_list(folder, IMAGE_EXTENSIONS))
-
-
-def outlines_without_mask(
-    outlines: dict[str, list[Path]], masks: Collection[str], faults: list[str], messages: list[str]
-) -> dict[str, Path]:
-    """Leave out outlines of images that have a mask image too, and say so."""
-    named = set(masks) | {name for stem in masks if (name := image_name(stem)) is not None}
-    beside = [str(path) for stem, paths in outlines.items() if stem in named for path in paths]
-    if beside:
-        messages.append(
-            f"{count(len(beside), 'file')} of outlines beside masks of the same name left out ({first_few(beside)})"
-        )
-    return _only({stem: paths for stem, paths in outlines.items() if stem not in named}, faults)
-
-
-def outline_names(stem: str) -> list[str]:
-    """Return what the image of a file of outlines may be called: its own stem, or NAME of NAME_RoiSet or RoiSet_NAME."""
-    match = _OUTLINE_NAME.fullmatch(stem)
-    inner = [] if match is None else [match["name"] or f"{match['path'] or ''}{match['after']}"]
-    return [stem, *inner, *filter(None, map(image_name, [stem, *inner]))]
-
-
-def _only(paths: dict[str, list[Path]], faults: list[str]) -> dict[str, Path]:
-    faults += [
-        f"{same[0]}: same stem as {same[1].name}, expected one file: remove one"
-        for same in paths.values()
-        if len(same) > 1
-    ]
+def first_paths(paths: dict[str, list[Path]]) -> dict[str, Path]:
+    """Return the first file of each stem."""
     return {stem: same[0] for stem, same in paths.items()}
 
 
-def paths_by_stem(folder: str | Path, faults: list[str]) -> dict[str, list[Path]]:
-    """Return all files of each stem of a folder; a folder without images is added to the faults."""
-    root = root_of(Path(folder))
-    paths: defaultdict[str, list[Path]] = defaultdict(list)
-    try:
-        listed = list_images(folder)
-    except InputError as fault:
-        faults.append(str(fault))
-        return {}
-    for path in listed:
-        paths[stem_of(path)].append(root / path)
-    return paths
+def same_stems(paths: dict[str, list[Path]]) -> list[InputError]:
+    """Find the stems that several files share."""
+    return [
+        InputError(f"same stem as {same[1].name}, expected one file: remove one", source=same[0])
+        for same in paths.values()
+        if len(same) > 1
+    ]
 
 
 def root_of(folder: Path) -> Path:
@@ -229,6 +157,13 @@ def image_name(stem: str) -> str | None:
     return None if match is None else match["name"]
 
 
+def outline_names(stem: str) -> list[str]:
+    """Return what the image of a file of outlines may be called: its own stem, or NAME of NAME_RoiSet or RoiSet_NAME."""
+    match = _OUTLINE_NAME.fullmatch(stem)
+    inner = [] if match is None else [match["name"] or f"{match['path'] or ''}{match['after']}"]
+    return [stem, *inner, *filter(None, map(image_name, [stem, *inner]))]
+
+
 def masks_beside_images(stems: Collection[str]) -> dict[str, str]:
     """Return the image stem of each mask stem in one folder: NAME of NAME_mask, if both are there."""
     named = {stem: image_name(stem) for stem in stems}
@@ -246,7 +181,9 @@ def match_stems(images: Collection[str], masks: Collection[str]) -> Matches:
         named[stem if stem in images or name is None else name].append(stem)
     found = {image: named[image] for image in sorted(images) if image in named}
     faults = [
-        f"{image}: {len(several)} masks ({', '.join(several)}), expected one: remove the others"
+        InputError(
+            f"{len(several)} masks ({', '.join(several)}), expected one: remove the others", source=image
+        )
         for image, several in found.items()
         if len(several) > 1
     ]

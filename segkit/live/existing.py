@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import first_few, group_faults
+from segkit._common import first_few
 from segkit.errors import InputError
 from segkit.images.labels import UNLABELLED, LabelMap
-from segkit.images.numbering import MaskOptions, find_instances
-from segkit.images.pairs import match, read_items
+from segkit.images.numbering import MaskOptions, describe_numbers
+from segkit.images.pairs import PairReader, match
 from segkit.images.reading import Reading
 from segkit.live.classes import MOST_CLASSES, LabelClass, classes_of_map
 
@@ -30,29 +30,21 @@ def read_existing(
     images: Path, masks: Path, classes: Sequence[LabelClass] | None, reading: Reading | None = None
 ) -> ExistingMasks:
     """Read masks of classes as label images."""
-    faults: list[str] = []
-    messages: list[str] = []
-    pairs = match(images, masks, faults, messages, only_annotated=True)
-    found: dict[str, NDArray[Any]] = {}
-    outlined: list[str] = []
-    for item in read_items(pairs, faults, messages, reading=reading):
-        found[item.stem] = item.mask
-        if item.is_outlined:
-            outlined.append(item.stem)
-    numbered = find_instances(found, outlined, faults, messages, MaskOptions(unlabelled=UNLABELLED))
-    if faults:
-        raise InputError(first_few(group_faults(faults), separator="; "))
+    matched, reader = match(images, masks, only_annotated=True), PairReader(reading, unlabelled=UNLABELLED)
+    found = {item.page.stem: item.mask for item in reader.read(matched.pairs)}
+    matched.add(reader)
+    numbered = matched.attempt(describe_numbers, found, MaskOptions(unlabelled=UNLABELLED))
+    matched.refuse()
     if numbered is not None:
         raise InputError(
-            f"{masks}: the masks number objects, expected masks of classes: save a value for each class"
+            "the masks number objects, expected masks of classes: save a value for each class", source=masks
         )
-    label_map = _label_map(
-        masks, {value for mask in found.values() for value in np.unique(mask).tolist()}, classes
-    )
+    label_map = _label_map(masks, {value for mask in found.values() for value in mask.held}, classes)
     used = list(classes) if classes is not None else classes_of_map(label_map)
     table = np.full(UNLABELLED + 1, UNLABELLED, dtype=np.uint8)
     table[: len(used)] = [one.value for one in used]
-    return ExistingMasks({key: table[label_map.encode(mask)] for key, mask in found.items()}, used, messages)
+    labels = {key: table[label_map.encode(mask.values)] for key, mask in found.items()}
+    return ExistingMasks(labels, used, matched.notes)
 
 
 def _label_map(masks: Path, values: set[int], classes: Sequence[LabelClass] | None) -> LabelMap:

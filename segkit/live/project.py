@@ -410,10 +410,7 @@ class Project:
 
     def _check_scale(self, name: str, scale: Scale) -> None:
         """Refuse an image with 8 bits stored as 16 beside images of 8 bits, and the other way round."""
-        faults: list[str] = []
-        check_scales(self._scales | {name: scale}, faults, [])
-        if faults:
-            raise InputError(faults[0])
+        check_scales(self._scales | {name: scale})
         self._scales[name] = scale
 
     def _check_same(self, entry: ImageEntry, digest: str) -> None:
@@ -444,10 +441,8 @@ class Project:
         pages = self._read_label_pages(entry)
         labels, shape = pages[entry.page], self._shapes[entry.stem][entry.page]
         if labels.shape != shape:
-            fault = size_fault(str(entry.path), shape, labels.shape, kind="label image").rpartition(":")[0]
-            raise InputError(
-                f"{fault}: put the former image back, or move {path} elsewhere and open the folder again; labels are kept"
-            )
+            cure = f"put the former image back, or move {path} elsewhere and open the folder again; labels are kept"
+            raise size_fault(entry.path, shape, labels.shape, kind="label image", cure=cure)
         if odd := without_class(labels, self.classes):
             raise InputError(f"{path}: holds {odd}: add classes of these values, or move the file elsewhere")
         return labels.astype(np.uint8)
@@ -457,9 +452,8 @@ class Project:
         try:
             pages = read_mask(path)
         except InputError as fault:
-            reason = str(fault).removeprefix(f"{path}: ").rpartition(": ")[0]
             raise InputError(
-                f"{path}: the label image is damaged ({reason}): restore it from a copy, or move it elsewhere and "
+                f"{path}: the label image is damaged ({fault.reason}): restore it from a copy, or move it elsewhere and "
                 f"open the folder again"
             ) from fault
         if len(pages) != entry.n_pages:

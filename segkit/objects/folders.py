@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import Progress, count, first_few, group_faults, pass_on
+from segkit._common import Progress, count, first_few, pass_on
 from segkit.errors import InputError, OutputError
 from segkit.images import IMAGE_EXTENSIONS, UNLABELLED, LabelMap, read_pages, read_pixel_size
+from segkit.images.findings import Findings
 from segkit.images.masks import MaskReader, find_masks, part_folder, size_fault
 from segkit.images.numbering import (
     MOST_CLASSES,
+    Mask,
     MaskOptions,
     MasksAre,
-    Numbers,
+    check_options,
+    describe_numbers,
     label_pieces,
     look_like_instances,
-    number_masks,
-    number_objects,
-    refuse_options,
-    without,
 )
 from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
 from segkit.images.pixel_size import check_pixel_size
@@ -64,14 +63,6 @@ class _Job(NamedTuple):
     pictures: list[Path]
 
 
-class _Contents(NamedTuple):
-    """Values of the masks of a folder, objects of each page by its name, and the pages that were outlines."""
-
-    values: set[int]
-    numbers: dict[str, Numbers]
-    outlined: list[str]
-
-
 def measure_folder(
     masks: str | Path,
     output: str | Path,
@@ -95,17 +86,15 @@ def measure_folder(
         raise InputError(
             "overlays need the images to draw on: give their folder (--images DIR), or no overlay"
         )
-    if refusal := refuse_options((), options):
-        raise InputError(refusal)
+    check_options(options)
     given = None if pixel_size is None else check_pixel_size(pixel_size)
     for folder in (masks, images):
         if folder is not None:
             refuse_nesting(folder, output)
-    messages: list[str] = []
-    matched = _match(masks, images, skip, messages)
-    reader = MaskReader(messages, axes=axes)
-    jobs, contents = _plan(matched, output, reader, messages, unlabelled=unlabelled, overlay=overlay)
-    label_map = _classes(contents, options, messages)
+    matched = _match(masks, images, skip)
+    plan = _plan(matched.files, output, MaskReader(axes=axes, unlabelled=unlabelled), overlay=overlay)
+    jobs = plan.jobs
+    label_map, told = _classes(plan.masks, options)
     tables = [output / OBJECTS_FILE, output / IMAGES_FILE]
     pictures = [path for job in jobs for path in job.pictures]
     files = [*tables, *(pictures if overlay else [])]
@@ -119,131 +108,136 @@ def measure_folder(
     for path in files:
         refuse_unwritable(path, within=output)
     follow = (progress or pass_on)(jobs, "Measuring")
-    reader = MaskReader([], axes=axes)
+    reader = MaskReader(axes=axes, unlabelled=unlabelled)
     rows = (
-        entry
-        for job in follow
-        for entry in _measure_file(job, reader, label_map, unlabelled, given, overlay=overlay)
+        entry for job in follow for entry in _measure_file(job, reader, label_map, given, overlay=overlay)
     )
     summaries = write_objects(tables[0], rows)
     write_images(tables[1], summaries, classes=() if label_map is None else label_map.names[1:])
-    return MeasuredFolder(summaries, messages, files)
+    return MeasuredFolder(summaries, [told[0], *matched.notes, *plan.notes, *told[1:]], files)
 
 
-def _match(
-    masks: Path, images: Path | None, skip: Collection[str], messages: list[str]
-) -> list[tuple[str, Path, Path | None]]:
-    """Return name, mask file and image file of each mask."""
+@dataclass
+class _Matched(Findings):
+    """Name, mask file and image file of each mask."""
+
+    files: list[tuple[str, Path, Path | None]] = field(default_factory=list)
+
+
+def _match(masks: Path, images: Path | None, skip: Collection[str]) -> _Matched:
+    """Match each mask with its image."""
     if images is not None and images.is_file() and masks.is_file():
-        return [(stem_of(Path(images.name)), masks, images)]
+        return _Matched(files=[(stem_of(Path(images.name)), masks, images)])
     image_of = {} if images is None else files_by_stem(images)
-    faults: list[str] = []
     if images is not None and images.is_dir() and masks.exists() and images.samefile(masks):
-        image_of, mask_of = part_folder(masks, image_of, faults, messages)
+        image_of, found = part_folder(masks, image_of)
     else:
-        mask_of = find_masks(masks, image_of, faults, messages)
-    if faults:
-        raise InputError(first_few(faults, separator="; "))
-    skipped = tuple(f"{name}/" for name in skip)
-    if masks.is_dir():
-        mask_of = {stem: path for stem, path in mask_of.items() if not stem.startswith(skipped)}
+        found = find_masks(masks, image_of)
+    found.refuse()
+    skipped = tuple(f"{name}/" for name in skip if masks.is_dir())
+    mask_of = {stem: path for stem, path in found.path_of.items() if not stem.startswith(skipped)}
     if not mask_of:
-        raise InputError(f"{masks}: no masks but in {first_few(sorted(skip))}: give the folder of masks")
+        raise InputError(f"no masks but in {first_few(sorted(skip))}: give the folder of masks", source=masks)
+    matched = _Matched(notes=found.notes)
+    names = match_stems(image_of.keys(), mask_of.keys())
     if images is None:
-        among = match_stems((), mask_of.keys()).images_among_masks
-        return [(stem, path, None) for stem, path in sorted(mask_of.items()) if stem not in among]
-    found = match_stems(image_of.keys(), mask_of.keys())
-    if found.faults:
-        raise InputError(first_few(found.faults, separator="; "))
-    missing = sorted(mask_of.keys() - set(found.mask_of.values()) - set(found.images_among_masks))
-    if missing or not found.mask_of:
+        own = mask_of.keys() - set(names.images_among_masks)
+        matched.files = [(stem, mask_of[stem], None) for stem in sorted(own)]
+        return matched
+    matched.faults += names.faults
+    matched.refuse()
+    missing = sorted(mask_of.keys() - set(names.mask_of.values()) - set(names.images_among_masks))
+    if missing or not names.mask_of:
         raise InputError(
             f"{count(len(missing), 'mask')} without an image of the same name in {images} ({first_few(missing)}): add or "
             "rename the image, or measure without --images"
         )
-    unused = sorted(image_of.keys() - found.mask_of.keys())
-    if unused:
-        messages.append(f"{count(len(unused), 'image')} without a mask left out ({first_few(unused)})")
-    return [(stem, mask_of[mask], image_of[stem]) for stem, mask in found.mask_of.items()]
+    if unused := sorted(image_of.keys() - names.mask_of.keys()):
+        told = f"{count(len(unused), 'image')} without a mask left out ({first_few(unused)})"
+        matched.notes.append(told)
+    matched.files = [(stem, mask_of[mask], image_of[stem]) for stem, mask in names.mask_of.items()]
+    return matched
+
+
+@dataclass
+class _Plan(Findings):
+    """Files to measure, and what is known of the mask of each page by its name."""
+
+    jobs: list[_Job] = field(default_factory=list)
+    masks: dict[str, Mask] = field(default_factory=dict)
 
 
 def _plan(
-    matched: Sequence[tuple[str, Path, Path | None]],
-    output: Path,
-    reader: MaskReader,
-    messages: list[str],
-    *,
-    unlabelled: int | None,
-    overlay: bool,
-) -> tuple[list[_Job], _Contents]:
+    files: Sequence[tuple[str, Path, Path | None]], output: Path, reader: MaskReader, *, overlay: bool
+) -> _Plan:
     """Read every file once; one message names all that do not fit."""
-    jobs: list[_Job] = []
-    contents = _Contents(set(), {}, [])
-    faults: list[str] = []
-    is_held = False
-    for stem, mask, image in matched:
-        try:
-            pictures, pages, is_outlined = _read_pair(reader, mask, stem, image)
-            for page, picture in zip(pages, pictures or (), strict=bool(pictures)):
-                if page.shape != picture.shape[:2]:
-                    raise InputError(size_fault(str(mask), picture.shape, page.shape))
-                if overlay:  # it can be shown
-                    image_from_page(picture, name=str(image))
-        except InputError as fault:
-            faults.append(str(fault))
-            continue
+    plan = _Plan()
+    for stem, mask, image in files:
+        pages = plan.attempt(_read_fitting, reader, mask, stem, image, overlay) or []
         names = page_names(stem, len(pages))
-        for name, page in zip(names, pages, strict=True):
-            values = set(np.unique(page).tolist())
-            is_held |= unlabelled in values and not is_outlined
-            contents.values.update(values if is_outlined else values - {unlabelled})
-            contents.numbers[name] = number_objects(page if is_outlined else without(page, unlabelled))
-        contents.outlined.extend(names if is_outlined else ())
-        jobs.append(_Job(mask, stem, image, names, _pictures(output, stem, len(pages))))
-    messages += reader.notes()
-    if unlabelled is not None and not is_held:
-        messages.append(f"no mask holds {unlabelled}, the value of unlabelled pixels")
-    uses = Counter(path for job in jobs for path in job.pictures)
-    faults += [
-        f"two pictures would be called {path}: rename one" for path, number in uses.items() if number > 1
+        plan.masks.update(zip(names, pages, strict=True))
+        plan.jobs += [_Job(mask, stem, image, names, _pictures(output, stem, len(pages)))] if pages else []
+    plan.notes += reader.notes
+    if reader.unlabelled is not None and not any(
+        mask.unlabelled in mask.held for mask in plan.masks.values()
+    ):
+        plan.notes.append(f"no mask holds {reader.unlabelled}, the value of unlabelled pixels")
+    uses = Counter(path for job in plan.jobs for path in job.pictures)
+    plan.faults += [
+        InputError(f"two pictures would be called {path}: rename one")
+        for path, number in uses.items()
+        if number > 1
     ]
-    if faults:
-        raise InputError(first_few(group_faults(faults), most=5, separator="; "))
-    return jobs, contents
+    plan.refuse(most=5)
+    return plan
+
+
+def _read_fitting(
+    reader: MaskReader,
+    mask: Path,
+    stem: str,
+    image: Path | None,
+    is_shown: bool,  # noqa: FBT001
+) -> list[Mask]:
+    """Read masks that fit their image, and keep what is known of them."""
+    pictures, pages = _read_pair(reader, mask, stem, image)
+    for page, picture in zip(pages, pictures or (), strict=bool(pictures)):
+        if page.values.shape != picture.shape[:2]:
+            raise size_fault(mask, picture.shape, page.values.shape)
+        if is_shown:  # it can be
+            image_from_page(picture, name=str(image))
+    for page in pages:
+        page.drop_values()
+    return pages
 
 
 def _read_pair(
     reader: MaskReader, mask: Path, stem: str, image: Path | None
-) -> tuple[list[NDArray[Any]] | None, list[NDArray[Any]], bool]:
-    """Return the pages of the image, if there is one, the mask of each page, and whether they were outlines."""
-    drawn = reader.open(mask)
-    n_masks = len(drawn) if isinstance(drawn, list) else None
-    pages = None if image is None else read_pages(image, n_masks=n_masks, axes=reader.axes)
+) -> tuple[list[NDArray[Any]] | None, list[Mask]]:
+    """Return the pages of the image, if there is one, and the mask of each page."""
+    file = reader.open(mask)
+    pages = None if image is None else read_pages(image, n_masks=file.n_pages, axes=reader.axes)
     sizes = None if pages is None else [page.shape[:2] for page in pages]
-    return pages, reader.pages(drawn, mask, stem, sizes, image=image), not isinstance(drawn, list)
+    return pages, reader.pages(file, stem, sizes, image)
 
 
-def _classes(contents: _Contents, options: MaskOptions, messages: list[str]) -> LabelMap | None:
-    """Find the classes of masks; None if they number objects. How they are read is the first message."""
-    faults: list[str] = []
-    if number_masks(contents.numbers, contents.outlined, faults, messages, options):
-        return None
-    if faults:
-        raise InputError(first_few(faults, separator="; "))
-    label_map = _label_map(contents, options)
+def _classes(masks: Mapping[str, Mask], options: MaskOptions) -> tuple[LabelMap | None, list[str]]:
+    """Find the classes of masks, None if they number objects, and describe how they are read."""
+    if (told := describe_numbers(masks, options)) is not None:
+        return None, told
+    label_map = _label_map(masks, options)
     names = first_few(label_map.names[1:])
-    messages.insert(0, f"{label_map.describe()}; objects are the connected regions of {names}")
-    return label_map
+    return label_map, [f"{label_map.describe()}; objects are the connected regions of {names}"]
 
 
-def _label_map(contents: _Contents, options: MaskOptions) -> LabelMap:
+def _label_map(masks: Mapping[str, Mask], options: MaskOptions) -> LabelMap:
     """Return the classes of masks, called by their values if they have no names."""
     labels, unlabelled, masks_are = options
-    values = sorted(contents.values)
+    values = sorted({value for mask in masks.values() for value in mask.held} - {unlabelled})
     if labels is not None:
         return LabelMap.infer({*values, *labels}, labels=labels, unlabelled=unlabelled)
     if masks_are is None and unlabelled != 0:
-        _refuse_doubt(contents, values)
+        _refuse_doubt(masks, values)
     # masks without any object, or that are one object
     values = values if len(values) > 1 else [0, *(values if any(values) else [255])]
     if len(values) == 2 or (masks_are is None and len(values) > MOST_CLASSES):
@@ -251,9 +245,10 @@ def _label_map(contents: _Contents, options: MaskOptions) -> LabelMap:
     return LabelMap(tuple(values), ("background", *map(str, values[1:])), unlabelled)
 
 
-def _refuse_doubt(contents: _Contents, values: Sequence[int]) -> None:
+def _refuse_doubt(masks: Mapping[str, Mask], values: Sequence[int]) -> None:
     """Refuse masks of a few values in one piece each: a few objects, or classes of one region each."""
-    if len(values) <= MOST_CLASSES and look_like_instances(list(contents.numbers.values()), most_classes=2):
+    numbers = [mask.numbers for mask in masks.values()]
+    if len(values) <= MOST_CLASSES and look_like_instances(numbers, most_classes=2):
         told = first_few([str(value) for value in values])
         raise InputError(
             f"masks hold {len(values)} values ({told}), nearly all in one piece, so they may number objects or be classes: "
@@ -265,19 +260,18 @@ def _measure_file(
     job: _Job,
     reader: MaskReader,
     label_map: LabelMap | None,
-    unlabelled: int | None,
     given: tuple[float, float] | None,
     *,
     overlay: bool,
 ) -> Iterator[ImageObjects]:
     """Measure each page of a file, and draw it."""
-    of_image, pages, is_outlined = _read_pair(reader, job.mask, job.stem, job.image)
+    of_image, pages = _read_pair(reader, job.mask, job.stem, job.image)
     pictures = [None] * len(pages) if of_image is None else of_image
     file = job.image or job.mask
     is_image = file.suffix.lower() in IMAGE_EXTENSIONS  # outlines do not tell the size of a pixel
     pixel_size = given or (read_pixel_size(file) if is_image else None)
     for number, (name, page, picture) in enumerate(zip(job.names, pages, pictures, strict=True)):
-        labels, classes = _number(page, label_map, None if is_outlined else unlabelled)
+        labels, classes = _number(page, label_map)
         objects = measure(labels, picture, classes=classes, pixel_size=pixel_size)
         if label_map is not None:
             objects["class"] = np.array(label_map.names)[objects["class"]]
@@ -287,13 +281,11 @@ def _measure_file(
         yield ImageObjects(name, (height, width), objects, pixel_size)
 
 
-def _number(
-    page: NDArray[Any], label_map: LabelMap | None, unlabelled: int | None
-) -> tuple[NDArray[Any], NDArray[Any] | None]:
+def _number(page: Mask, label_map: LabelMap | None) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """Return label image and class ids of a mask; no class ids if it numbers objects."""
     if label_map is None:
-        return without(page, unlabelled), None
-    ids = label_map.encode(page)
+        return page.labels, None
+    ids = label_map.encode(page.values)
     ids[ids == UNLABELLED] = 0
     return label_pieces(ids)[0], ids
 

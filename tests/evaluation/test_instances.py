@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from segkit.errors import InputError
-from segkit.evaluation.read_masks import is_instance_masks, which_number_objects
-from segkit.images.numbering import MaskOptions
+from segkit.evaluation.read_masks import which_number_objects
+from segkit.images.numbering import Mask, MaskOptions, look_like_instances
 
 
 def grid(n_rows, n_columns, side=4):
@@ -20,8 +20,16 @@ MANY, FEW = grid(4, 5), grid(2, 2)
 BINARY, EMPTY = (MANY > 0).astype(int), np.zeros((16, 20), dtype=int)
 
 
-def decide(truths, guesses, outlined=((), ()), **options):
-    return which_number_objects(truths, guesses, MaskOptions(**options), outlined=outlined)
+def decide(truths, guesses, outlined=(False, False), **options):
+    sides = (
+        {str(n): Mask(mask, is_outlined=is_outlined) for n, mask in enumerate(masks)}
+        for masks, is_outlined in zip((truths, guesses), outlined, strict=True)
+    )
+    return which_number_objects(*sides, MaskOptions(**options))
+
+
+def is_instance_masks(masks, unlabelled=None):
+    return look_like_instances([Mask(mask, unlabelled).numbers for mask in masks])
 
 
 def test_many_numbers_in_one_piece_each_are_objects():
@@ -95,9 +103,9 @@ def test_contradictions_are_refused(options, told):
 
 
 def test_outlines_are_objects():
-    assert decide([FEW], [FEW], (["a"], ["a"])) == (True, True)
-    assert decide([FEW], [FEW], (["a"], [])) == (True, True)
-    assert decide([BINARY], [FEW], ([], ["a"])) == (False, True)
+    assert decide([FEW], [FEW], (True, True)) == (True, True)
+    assert decide([FEW], [FEW], (True, False)) == (True, True)
+    assert decide([BINARY], [FEW], (False, True)) == (False, True)
     for options in ({"masks_are": "classes"}, {"labels": {0: "a"}}, {"unlabelled": 0}):
         with pytest.raises(InputError):
-            decide([FEW], [FEW], (["a"], []), **options)
+            decide([FEW], [FEW], (True, False), **options)

@@ -27,8 +27,8 @@ def test_inspection_counts_pixels(complete):
     report = inspect_pairs(*complete)
     n_foreground = 3 * np.count_nonzero(MASK)
     assert report.faults == []
-    assert report.shapes == {(6, 8, 3): 3}
-    assert report.dtypes == {"uint8": 3}
+    assert report.facts.shapes == {(6, 8, 3): 3}
+    assert report.facts.dtypes == {"uint8": 3}
     assert report.value_counts == {0: 3 * 48 - n_foreground, 255: n_foreground}
     assert report.class_counts == {"background": 3 * 48 - n_foreground, "foreground": n_foreground}
     assert report.describe() == "\n".join(
@@ -90,7 +90,7 @@ def test_what_is_odd_about_images_is_told(tmp_path):
     )
     report = inspect_images(tmp_path)
     assert report.stems == ["colour", "grey", "stack#1", "stack#2"]
-    assert report.shapes == {(6, 8, 3): 1, (6, 8, 1): 1, (9, 8, 1): 2}
+    assert report.facts.shapes == {(6, 8, 3): 1, (6, 8, 1): 1, (9, 8, 1): 2}
     told = report.describe().splitlines()
     assert told[1:5] == [
         "  height x width  6 x 8 (2), 9 x 8 (2)",
@@ -108,7 +108,7 @@ def test_what_is_odd_about_images_is_told(tmp_path):
         "for example, are read as dark images; save all images alike",
         "note: 1 mask beside the images left out (colour_mask.png): to look at them too, give the folder twice",
     ]
-    assert [fault.split(": ")[0].split("/")[-1] for fault in report.faults] == ["blank", "broken.png"]
+    assert [fault.split(": ")[0].split("/")[-1] for fault in report.faults] == ["blank.png", "broken.png"]
 
 
 def test_grey_images_stored_as_colour_are_told_of(tmp_path):

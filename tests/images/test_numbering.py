@@ -10,7 +10,8 @@ import tifffile
 from segkit.errors import InputError
 from segkit.images import inspect_pairs, load_pairs, pair, write_geojson, write_labels, write_rois
 from segkit.images.numbering import (
-    check_pieces,
+    Mask,
+    check_numbers,
     describe_broken,
     look_like_instances,
     number_objects,
@@ -147,14 +148,14 @@ def test_objects_in_several_pieces_are_told(folders):
 def test_numbers_that_8_bits_cut_are_told():
     labels = np.zeros((60, 100), dtype=int)
     labels[::2, ::2].flat[:260] = np.arange(1, 261) % 256
-    [told] = describe_broken({"a": number_objects(labels)})
+    [told] = describe_broken({"a": Mask(labels)})
     assert told == (
         "4 objects in several pieces (a): each is kept as one object; if 8 bits were too few for more than 255 "
         "objects, save them anew with 16 bits"
     )
     labels[::2, ::2].flat[:500] = np.arange(1, 501) % 256
     cure = "--set data.masks=classes"
-    [fault] = check_pieces([number_objects(labels)], key="data.masks=instances", cure=cure)
+    fault = error_of(check_numbers, {"a": Mask(labels)}, key="data.masks=instances", cure=cure)
     assert fault.endswith("; if 8 bits were too few for more than 255 objects, save them anew with 16 bits")
 
 
@@ -345,7 +346,7 @@ def test_inspection_counts_objects(folders):
         "  objects         42, median area 16 pixels, 20 at the border",
         "masks number objects: 42 objects in 2 masks",
     ]
-    assert summarise_objects([np.zeros((3, 3), dtype=np.int32)]).describe() == "none"
+    assert summarise_objects([number_objects(np.zeros((3, 3), dtype=np.int32))]).describe() == "none"
 
 
 def test_numbers_of_objects():

@@ -91,9 +91,8 @@ def test_a_mask_of_its_image_s_own_name_is_found_first():
 
 
 def test_two_masks_of_one_image_are_a_fault():
-    assert match_stems(["a"], ["a_gt", "a_mask"]).faults == [
-        "a: 2 masks (a_gt, a_mask), expected one: remove the others"
-    ]
+    [fault] = match_stems(["a"], ["a_gt", "a_mask"]).faults
+    assert str(fault) == "a: 2 masks (a_gt, a_mask), expected one: remove the others"
 
 
 def test_masks_beside_images_are_listed_apart(images):
