@@ -143,7 +143,7 @@ DEFAULT_METHODS: dict[str, dict[str, Any]] = {
         "title": "segkit (DINOv2-S, multiscale)",
         "bank": {
             "name": "stacked",
-            "banks": [{"name": "timm", "model": "vit_small_patch14_dinov2"}, {"name": "multiscale"}],
+            "banks": [{"name": "timm", "network": "vit_small_patch14_dinov2"}, {"name": "multiscale"}],
         },
     },
     "segkit-no-networks": {"kind": "segkit", "title": "segkit, no networks"},

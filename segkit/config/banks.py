@@ -48,8 +48,8 @@ _UNNAMED = "scattering"
 _WITHOUT_NAME = {"volume"}
 # Banks that rotations leave as they are.
 _INVARIANT = {"orbit", "position"}
-# Parameters that are no options: the seed is the run's, the network is the bank's name, and the rest is for Python.
-_NO_OPTIONS = {"random_state", "network", "pixels", "frequency_decreasing"}
+# Parameters that are no options: the seed is the run's, and the rest is for Python.
+_NO_OPTIONS = {"random_state", "pixels", "frequency_decreasing"}
 
 
 class Volume(NamedTuple):
@@ -173,7 +173,9 @@ def schema_of(kind: str) -> type[BankOptions]:
     """Make the schema of a bank from its constructor."""
     base: type[BankOptions] = _SPECIAL.get(kind, BankOptions)
     options = {name: option for name, option in options_of(kind).items() if name not in _NO_OPTIONS}
-    fields: dict[str, Any] = {} if kind == "convnet" else {"name": (Literal[kind], kind)}
+    fields: dict[str, Any] = {"name": (Literal[kind], kind)}
+    if kind == "convnet":  # its name is the network's
+        del fields["name"], options["network"]
     for name, option in options.items():
         hint = _in_yaml(option.annotation)
         fields[name] = (hint, TypeAdapter(hint).validate_python(plain(option.default)))

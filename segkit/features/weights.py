@@ -137,79 +137,56 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
     )
 
 
-def load_pretrained(model: str) -> dict[str, torch.Tensor]:
-    """Load the pre-trained weights of a model of timm."""
-    found = configuration(model)
+def load_pretrained(network: str) -> dict[str, torch.Tensor]:
+    """Load the pre-trained weights of a network of timm."""
+    found = configuration(network)
     if found.hf_hub_id:
-        return read_weights(_hub_file(model, found))
+        return read_weights(_hub_file(network, found))
     if found.url:
         return download_weights(found.url)
     raise WeightsError(
-        f"weights of {model}: timm knows none: give a file (bank.weights=FILE), or a tag of "
-        f"timm.list_pretrained('{model.partition('.')[0]}*')"
+        f"weights of {network}: timm knows none: give a file (bank.weights=FILE), or a tag of "
+        f"timm.list_pretrained('{network.partition('.')[0]}*')"
     )
 
 
-def origin_of(model: str) -> dict[str, str | None]:
+def origin_of(network: str) -> dict[str, str | None]:
     """Report where the pre-trained weights of a model come from, and their licence."""
-    found = configuration(model)
+    found = configuration(network)
     source = f"https://huggingface.co/{found.hf_hub_id}" if found.hf_hub_id else found.url
     name = ".".join(filter(None, [found.architecture, found.tag]))
     return {"model": name, "source": source, "licence": found.license}
 
 
-def _hub_file(model: str, found: Any) -> Path:
+def _hub_file(network: str, found: Any) -> Path:
     """Find the weights in the cache of the hub, or download them there."""
-    from huggingface_hub import errors, hf_hub_download
+    from huggingface_hub import errors, hf_hub_download, try_to_load_from_cache
 
     repository, _, revision = found.hf_hub_id.partition("@")
     names = [found.hf_hub_filename] if found.hf_hub_filename else list(_FILES)
-    page = f"https://huggingface.co/{repository}"
-    try:
-        return _checked(_first(hf_hub_download, repository, names, revision or None))
-    except errors.GatedRepoError as error:
-        raise WeightsError(
-            f"weights of {model} are gated: accept their licence at {page}, run hf auth login, and try again, or give a "
-            "file (bank.weights=FILE)"
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise WeightsError(
-            f"weights of {model} are not at {page}, or not for you: run hf auth login if they are gated, or give a file "
-            "(bank.weights=FILE)"
-        ) from error
-    except errors.EntryNotFoundError as error:
-        if not isinstance(error, errors.LocalEntryNotFoundError):
-            raise WeightsError(
-                f"weights of {model}: {page} holds no {' or '.join(names)}: give a file (bank.weights=FILE)"
-            ) from error
-        raise _unreachable(model, page, names[0], error) from error
-    except (errors.HfHubHTTPError, OSError) as error:
-        raise _unreachable(model, page, names[0], error) from error
-
-
-def _first(download: Any, repository: str, names: list[str], revision: str | None) -> Path:
-    """Return the first of some files that the cache or the hub has; the cache is asked first."""
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-
+    page, cause = f"https://huggingface.co/{repository}", ""
+    for name in names:
+        cached = try_to_load_from_cache(repository, name, revision=revision or None)
+        if isinstance(cached, str):
+            return _checked(Path(cached))
     for name in names:
         try:
-            return Path(download(repository, name, revision=revision, local_files_only=True))
-        except LocalEntryNotFoundError:
-            continue
-    for name in names[:-1]:
-        try:
-            return Path(download(repository, name, revision=revision))
-        except LocalEntryNotFoundError:
-            raise
-        except EntryNotFoundError:
-            continue
-    return Path(download(repository, names[-1], revision=revision))
-
-
-def _unreachable(model: str, page: str, name: str, error: Exception) -> WeightsError:
-    cause = (str(error).splitlines() or [type(error).__name__])[0]
-    return WeightsError(
-        f"weights of {model} are not in the cache of the hub and cannot be downloaded ({cause}): download {name} from "
+            return _checked(Path(hf_hub_download(repository, name, revision=revision or None)))
+        except (
+            errors.RepositoryNotFoundError
+        ) as error:  # also where the hub asks for a licence to be accepted
+            raise WeightsError(
+                f"weights of {network} are gated or not at {page}: accept their licence there, run hf auth login, and try "
+                "again, or give a file (bank.weights=FILE)"
+            ) from error
+        except (errors.EntryNotFoundError, errors.HfHubHTTPError, OSError) as error:
+            cause = (str(error).splitlines() or [type(error).__name__])[0]
+            if not isinstance(error, errors.EntryNotFoundError) or isinstance(
+                error, errors.LocalEntryNotFoundError
+            ):
+                break
+    raise WeightsError(
+        f"weights of {network} are not in the cache of the hub and cannot be downloaded ({cause}): download {names[0]} from "
         f"{page} on another machine and give the file (bank.weights=FILE)"
     )
 

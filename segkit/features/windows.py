@@ -103,19 +103,19 @@ class Blend:
     """A map of an image, as the mean of the maps of its windows, weighted by a smooth function of the place in a window."""
 
     def __init__(self, rows: Cells, cols: Cells, n_channels: int) -> None:
-        self._sides = rows, cols
-        shape = [cells.ends[1] - cells.ends[0] for cells in self._sides]
+        self.sides = rows, cols
+        shape = [cells.ends[1] - cells.ends[0] for cells in self.sides]
         self._sums = np.zeros((n_channels, *shape), dtype=np.float32)
         self._weights = np.zeros(shape, dtype=np.float32)
 
     def needs(self, place: tuple[int, int]) -> bool:
         """Return whether a window holds wanted cells."""
-        return all(cells.places(number)[0].size for cells, number in zip(self._sides, place, strict=True))
+        return all(cells.places(number)[0].size for cells, number in zip(self.sides, place, strict=True))
 
     def add(self, place: tuple[int, int], values: FloatArray) -> None:
         """Add the maps (n_channels, h, w) of a window."""
         (own_rows, rows), (own_cols, cols) = (
-            cells.places(number) for cells, number in zip(self._sides, place, strict=True)
+            cells.places(number) for cells, number in zip(self.sides, place, strict=True)
         )
         weights = np.outer(_hann(values.shape[1])[own_rows], _hann(values.shape[2])[own_cols])
         at = np.ix_(rows, cols)

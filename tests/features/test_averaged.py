@@ -26,7 +26,7 @@ from segkit.features.registry import group_of
 from segkit.invariance import Composition, Permutation, Reflection, Rotation, Scaling, Translation
 
 SCATTERING = ScatteringBank(J=(1, 2), L=2)
-CONVNET = ConvNetBank("squeezenet1_0", weights="random", layers=["1", "3_squeeze_activation"])
+CONVNET = ConvNetBank("squeezenet1_0", weights="random", layers=["conv1", "fire2_squeeze"])
 ELEMENTS = [(turns, mirrored) for turns in range(4) for mirrored in (False, True)]
 
 

@@ -27,7 +27,7 @@ SMALL = Module(n_scales=2, n_angles=2)
 STRIDED = OrbitBank((5,), n_templates=2, stride=2)
 # Banks, and how many channels their images have.
 BANKS = [
-    (ConvNetBank(**SQUEEZENET, layers=["1", "4_squeeze_activation"], pyramid=(1, 0.5, 1 / 3)), 3),
+    (ConvNetBank(**SQUEEZENET, layers=["conv1", "fire3_squeeze"], pyramid=(1, 0.5, 1 / 3)), 3),
     (ConvNetBank(**SQUEEZENET, layers=["conv1", "fire4_squeeze"], pyramid=(0.5,), channel_mode="each"), 2),
     (ModuleBank((replace(SMALL, factor=2), replace(SMALL, factor=3, pooling="average"))), 2),
     (ModuleBank((replace(SMALL, pooling="max", output="none"), SMALL), frequency_decreasing=False), 3),
@@ -164,7 +164,7 @@ def test_banks_are_stored_by_name_and_options(kind, bank):
 @pytest.mark.parametrize(
     "bank",
     [
-        ConvNetBank(**SQUEEZENET, layers=["1"]),
+        ConvNetBank(**SQUEEZENET, layers=["conv1"]),
         ModuleBank((SMALL,)),
         OrbitAveraged(ScatteringBank(J=1, L=2)),
         OrbitBank((5,), n_templates=2),

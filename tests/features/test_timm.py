@@ -19,7 +19,7 @@ from segkit.segmentation.model_file import read_model
 
 timm = pytest.importorskip("timm", reason="timm is not installed: pip install segkit-bio[foundation]")
 
-VIT = {"model": "test_vit", "weights": "random", "window": 32}
+VIT = {"network": "test_vit", "weights": "random", "window": 32}
 
 
 def noise(height, width, n_channels=3, seed=0):
@@ -113,7 +113,7 @@ def naive(bank, image):
     ]
     padded = np.pad(image, [(first, 2 * window) for first in firsts] + [(0, 0)], mode="reflect")
     weight = np.sin(np.pi * (np.arange(window // cell) + 0.5) / (window // cell)) ** 2
-    single = TimmBank(bank.model, weights="random", window=window, layers=bank.layers)
+    single = TimmBank(bank.network, weights="random", window=window, layers=bank.layers)
     shape = [((n - 1) * hop + window) // cell for n in numbers]
     sums, weights = np.zeros((single.n_channels(), *shape)), np.zeros(shape)
     for i, j in np.ndindex(*numbers):
@@ -142,7 +142,7 @@ def test_windows_are_blended_as_a_loop_does_it(shape):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"pyramid": (1, 0.5), "layers": [0]}, {"model": "test_resnet", "layers": [0, 2]}],
+    [{}, {"pyramid": (1, 0.5), "layers": [0]}, {"network": "test_resnet", "layers": [0, 2]}],
     ids=["plain", "pyramid", "convolutions"],
 )
 def test_tiles_are_parts_of_the_whole(options):
@@ -222,8 +222,8 @@ def test_weights_of_a_file_go_into_a_model_or_stay_beside_it(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"model": "vit_smal_patch14_dinov2"}, ConfigError, "the nearest are vit_small_patch14_dinov2, "),
-        ({"model": "test_vit.unknown"}, ConfigError, "model 'test_vit.unknown' is not one of timm's"),
+        ({"network": "vit_smal_patch14_dinov2"}, ConfigError, "the nearest are vit_small_patch14_dinov2, "),
+        ({"network": "test_vit.unknown"}, ConfigError, "network 'test_vit.unknown' is not one of timm's"),
         (
             {"window": 40},
             ConfigError,
@@ -258,7 +258,8 @@ def test_images_much_smaller_than_a_window_are_refused():
 def test_weights_of_another_network_are_refused(tmp_path):
     save_file({"conv1.weight": torch.zeros(3)}, tmp_path / "other.safetensors")
     with pytest.raises(
-        WeightsError, match=r"weights lack \d+ of the \d+ arrays of test_vit, such as .*timm's names"
+        WeightsError,
+        match=r"weights lack .* and \d+ more, which the first layer of test_vit needs; .*timm's names",
     ):
         TimmBank(**VIT | {"weights": tmp_path / "other.safetensors"}).maps(noise(32, 32))
     state = timm.create_model("test_vit", img_size=32).state_dict()
@@ -332,6 +333,8 @@ def hub(tmp_path, monkeypatch):
         token=False,
     )
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    cached = partial(huggingface_hub.try_to_load_from_cache, cache_dir=tmp_path / "cache")
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", cached)
     yield handler, server, tmp_path / "cache"
     server.shutdown()
     server.server_close()
@@ -357,7 +360,7 @@ def test_pretrained_weights_are_downloaded_once_and_checked(hub):
 def test_gated_weights_say_how_to_get_them(hub):
     handler, *_ = hub
     handler.gated = True
-    with pytest.raises(WeightsError, match=r"weights of test_vit are gated: accept .* run hf auth login"):
+    with pytest.raises(WeightsError, match=r"weights of test_vit are gated .* accept .* run hf auth login"):
         TimmBank("test_vit", window=32).maps(noise(32, 32))
 
 

@@ -222,7 +222,7 @@ def test_a_rim_that_does_not_fit_is_refused(fitted, tmp_path, name, change):
 
 def test_weights_that_only_the_rim_needs_are_stored(fitted, data, tmp_path):
     """Classes on the first layer of a network, the rim on a later one."""
-    bank = ConvNetBank("squeezenet1_0", weights="random", layers=["conv1", "3_squeeze_activation"])
+    bank = ConvNetBank("squeezenet1_0", weights="random", layers=["conv1", "fire2_squeeze"])
     images, masks, objects = ([*items[:2]] for items in data)
     segmenter = quick(bank, selection_pixels=200, training_pixels=300).fit(images, masks, instances=objects)
     kept = np.arange(8)

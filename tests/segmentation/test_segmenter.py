@@ -276,7 +276,7 @@ def rgb(n):
 def test_embedded_weights_are_all_a_model_needs(tmp_path):
     images, masks = rgb(2)
     bank = ConvNetBank(
-        "squeezenet1_0", weights="random", layers=["1", "3_squeeze_activation"], pyramid=(1.0, 0.5)
+        "squeezenet1_0", weights="random", layers=["conv1", "fire2_squeeze"], pyramid=(1.0, 0.5)
     )
     reloaded(quick(bank).fit(images, masks), tmp_path, images[0])
 
