@@ -204,8 +204,7 @@ class PixelForest(BaseSegmenter):
             len(ids),
             sparse_images(ids),
         )
-        if found.has_all_classes:
-            choice = found.choose(self.threshold)
+        if (choice := found.choose(self.threshold)) is not None:
             self.rule_ = choice.rule
 
     def _scores(self, image: FloatArray, progress: Progress = pass_on) -> FloatArray:  # noqa: ARG002

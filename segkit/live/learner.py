@@ -15,6 +15,7 @@ from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.images import UNLABELLED
 from segkit.images.sampling import HALF, PixelSample, assign_folds, fair_shares, pixel_groups
 from segkit.kernels import LinearGaussianMixture
+from segkit.segmentation.fit import make_classifier
 from segkit.segmentation.held_out import N_FOLDS, hold_out, usual_penalty
 from segkit.segmentation.segmenter import LAMBDAS, Segmenter
 from segkit.segmentation.summary import HeldOutScores
@@ -176,9 +177,9 @@ class Learner:
                 pass_on,
                 sparse=sparse,
             )
-        if not held_out.has_all_classes:
-            return None
         choice = held_out.choose(self.segmenter.threshold)
+        if choice is None:
+            return None
         self._evaluated = values.tobytes(), choice.rule
         return replace(model, rule=choice.rule), choice.scores
 
@@ -220,7 +221,8 @@ class Learner:
 
     def _unfitted(self) -> PixelClassifier:
         """Make the classifier of the segmenter, with fewer random features."""
-        classifier = self.segmenter._unfitted_classifier()
+        own = self.segmenter
+        classifier = make_classifier(own.selector, own.kernels, own.svm, own.random_state)
         if isinstance(classifier.kernels, LinearGaussianMixture):
             classifier.kernels.set_params(n_components=min(COMPONENTS, classifier.kernels.n_components))
         return classifier

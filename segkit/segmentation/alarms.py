@@ -18,6 +18,7 @@ from segkit._common import FloatArray, count
 from segkit.evaluation.metrics import confusion, iou_of
 from segkit.evaluation.statistics import conformal_margin
 from segkit.images import UNLABELLED, PixelSize
+from segkit.images.alike import digest_image
 from segkit.segmentation.unlike import KnownImages
 
 Arrays = dict[str, NDArray[Any]]
@@ -216,6 +217,27 @@ class Alarms:
     known: KnownImages | None
     dtypes: tuple[str, ...] = ()
     pixel_sizes: tuple[tuple[float, float], ...] = ()
+
+    @classmethod
+    def learn(
+        cls,
+        images: Sequence[FloatArray],
+        ids: Sequence[IdArray],
+        names: tuple[str, ...],
+        compared: Sequence[HeldOutImage],
+        features: Sequence[FloatArray],
+        random_state: int,
+    ) -> Self:
+        """Learn from training images, their class ids, those compared when held out, and the features of their grids."""
+        expected = None
+        if compared:
+            holds = np.array([np.isin(np.arange(len(names)), mask) for mask in ids])
+            digests = [digest_image(image) for image in images]
+            # a copy is known from the training, so that its small error would narrow the margins
+            first = [one for one in compared if digests[one.image] not in digests[: one.image]]
+            expected = ExpectedIoU.learn(first, presence_of(holds))
+        known = KnownImages.learn(images, features, random_state)
+        return cls(names, count_single(ids, len(names)), len(images), expected, known)
 
     def of_files(self, dtypes: Iterable[str], pixel_sizes: Iterable[PixelSize | None]) -> Alarms:
         """Return a copy that knows types and pixel sizes of the training images' files."""

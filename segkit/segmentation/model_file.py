@@ -204,9 +204,8 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter.bank_ = _restore_bank(segmenter.bank, arrays, path)
     check_size(segmenter.bank_, segmenter.n_image_channels_)
     segmenter.normalization_ = header["normalization"]
-    segmenter.channels_ = tuple(Channel(name, group) for name, group in header["channels"])
     known = segmenter.bank_.channels(segmenter.n_image_channels_)
-    kept = _positions(segmenter.channels_, known)
+    kept = _positions([name for name, _ in header["channels"]], known)
     segmenter.label_map_ = LabelMap.from_dict(header["label_map"])
     segmenter.classes_ = mask_values(segmenter.label_map_)
     segmenter.classifier_ = PixelClassifier.from_state(kept, header["kernels"], arrays)
@@ -218,7 +217,7 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     used = segmenter.bank_.weights_used(_channels_of_both(segmenter), segmenter.n_image_channels_)
     _check_weights(segmenter, used, header, path)
     segmenter.summary_ = TrainingSummary.from_dict(header["summary"])
-    segmenter.lambda_, segmenter.held_out_ = segmenter.summary_.penalty, segmenter.summary_.held_out
+
     segmenter.settings_ = header["settings"]
     segmenter.reading_ = Reading.from_dict(header["reading"])
     if segmenter.n_image_channels_ % segmenter.reading_.n_planes:
@@ -247,12 +246,12 @@ def _restore_bank(bank: FilterBank, arrays: Arrays, path: str) -> FilterBank:
     return restored
 
 
-def _positions(channels: Sequence[Channel], known: Sequence[Channel]) -> NDArray[np.intp]:
-    """Position of each channel among those of the bank, by name."""
+def _positions(names: Sequence[str], known: Sequence[Channel]) -> NDArray[np.intp]:
+    """Position of each channel, by name, among those of the bank."""
     position = {channel.name: index for index, channel in enumerate(known)}
-    if absent := [channel.name for channel in channels if channel.name not in position]:
+    if absent := [name for name in names if name not in position]:
         raise ModelFileError(f"channel {absent[0]} is none of its bank")
-    return np.array([position[channel.name] for channel in channels])
+    return np.array([position[name] for name in names])
 
 
 def _channels_of_both(segmenter: Any) -> NDArray[np.intp]:

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import time
-import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,13 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from segkit._common import FloatArray, LocalProgress, Progress, Workers, one_by_one, pass_on
-from segkit._threads import single_threaded_blas, threaded
+from segkit._common import FloatArray, Progress, Workers, pass_on
+from segkit._threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.svm import LinearSVM
 from segkit.errors import ConfigError, ModelFileError, SegkitError, WeightsError
-from segkit.evaluation.metrics import iou_of
 from segkit.features import (
+    Channel,
     ElongatedBank,
     FilterBank,
     MultiscaleBank,
@@ -35,33 +28,20 @@ from segkit.features import (
 )
 from segkit.features.normalised import NORMALIZATIONS, NormalisedBank
 from segkit.images import UNLABELLED, LabelMap, PixelSize, Reading
-from segkit.images.alike import digest_image
-from segkit.images.sampling import PixelSample, draw_pixels, pixel_groups, sparse_images
-from segkit.kernels import KernelMixture, LinearGaussianMixture
+from segkit.kernels import KernelMixture
 from segkit.objects.hills import LabelArray
 from segkit.objects.split import probability_of_inside
-from segkit.segmentation.alarms import Alarms, ExpectedIoU, ImageCheck, count_single, presence_of
+from segkit.segmentation.alarms import Alarms, ImageCheck
 from segkit.segmentation.base import BaseSegmenter, IdArray
 from segkit.segmentation.dense import decide_and_read
+from segkit.segmentation.fit import Recipe, digest_training_set, make_classifier, train
 from segkit.segmentation.header import check_header
-from segkit.segmentation.held_out import (
-    BankEvaluator,
-    Candidate,
-    Choice,
-    best_index,
-    can_be_compared,
-    count_pixels,
-    grid_of,
-    usual_penalty,
-)
 from segkit.segmentation.memory import require_memory
-from segkit.segmentation.model_file import describe, digest_arrays, read_model, restore, upgrade, write_model
-from segkit.segmentation.object_model import ObjectModel, ObjectTraining, check_instances, learn_from_regions
-from segkit.segmentation.regions import least_areas
+from segkit.segmentation.model_file import describe, read_model, restore, upgrade, write_model
+from segkit.segmentation.object_model import ObjectModel, check_instances
 from segkit.segmentation.summary import HeldOutScores, TrainingSummary
 from segkit.segmentation.tensor_file import Arrays
-from segkit.segmentation.threshold import THRESHOLDS, DecisionRule, label_pixels
-from segkit.segmentation.unlike import KnownImages
+from segkit.segmentation.threshold import THRESHOLDS, DecisionRule
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
 # Ten times the selector's own tolerance: half the time, and all but a few channels are the same.
@@ -208,60 +188,17 @@ class Segmenter(BaseSegmenter):
         instances: list[LabelArray] | None = None,
         workers: Workers | None = None,
     ) -> None:
-        self.settings_: dict[str, Any] | None = None
+        recipe, banks = self._checked_recipe(), self._checked_banks()
+        trained = train(recipe, banks, images, ids, self.label_map_, instances, progress, workers)
+        self.bank_, self.best_index_ = trained.bank, trained.best_index
+        self.normalization_ = self.normalization
+        self.classifier_: PixelClassifier = trained.classifier
+        self.rule_: DecisionRule = trained.rule
+        self.objects_: ObjectModel = trained.objects
+        self.alarms_: Alarms = trained.alarms
+        self.summary_: TrainingSummary = trained.summary
         self.reading_ = Reading()
-        self._check_options()
-        banks = self._checked_banks()
-        n_images = len(images)
-        if n_images == 1:
-            banks = banks[:1]
-        for bank in banks:
-            require_memory(bank, max((image.shape for image in images), key=math.prod), self.classes_.size)
-        rng = np.random.default_rng(self.random_state)
-        drawn, training = (
-            draw_pixels(ids, self.classes_.size, n_pixels, rng)
-            for n_pixels in (self.selection_pixels, self.training_pixels)
-        )
-        least = least_areas(ids, self.classes_.size, self.smallest_region)
-        is_evaluated = len(banks) > 1 or self._calibrates
-        evaluator = BankEvaluator(
-            images,
-            drawn,
-            training,
-            classifier=self._unfitted_classifier(),
-            normalization=self.normalization,
-            penalties=self._penalties(training.label.size) if is_evaluated else [],
-            rule=self.threshold,
-            sparse=sparse_images(ids),
-            ids=ids,
-            least=least,
-        )
-        candidates = _evaluate_banks(evaluator, banks, progress, workers)
-        self.best_index_ = best_index(candidates)
-        seconds = {
-            name: sum(candidate.seconds[name] for candidate in candidates) for name in ("select", "calibrate")
-        }
-        self._use_best(candidates, least, n_images=np.unique(drawn.image).size)
-
-        start = time.perf_counter()
-        best = candidates[self.best_index_]
-        X, at_grid = best.X, best.at_grid
-        if X is None or at_grid is None:
-            X, at_grid = self._normalised_bank.sample_draws(
-                images, [training, grid_of(images)], self.classifier_.channels_, progress, "Kept channels"
-            )
-        groups = pixel_groups(training, [mask.shape for mask in ids])
-        self.classifier_.fit(X, training.label, training.weight, groups, penalty=self.lambda_)
-        counts = self._training_counts(X, training)
-        iou = iou_of(counts)
-        self._warn_of_one_class(counts)
-        seconds["train"] = time.perf_counter() - start
-        start = time.perf_counter()
-        self.objects_: ObjectModel = self._learn_objects(images, ids, instances, progress)
-        seconds["objects"] = time.perf_counter() - start
-        digest = _digest_training_set(images, ids, instances)
-        self.summary_ = self._summarise(images, ids, training.label.size, iou, seconds, digest)
-        self.alarms_: Alarms = self._learn_alarms(images, ids, best.choice, at_grid)
+        self.settings_: dict[str, Any] | None = None
 
     def fit(
         self,
@@ -328,7 +265,7 @@ class Segmenter(BaseSegmenter):
             Hexadecimal sha256 of images, class ids and objects.
         """
         arrays, ids = clone(self)._checked_training(images, masks, label_map)
-        return _digest_training_set(
+        return digest_training_set(
             arrays, ids, None if instances is None else check_instances(instances, ids)
         )
 
@@ -464,48 +401,7 @@ class Segmenter(BaseSegmenter):
             self.settings_ = settings
         write_model(path, *describe(self, embed_weights=embed_weights))
 
-    def _learn_objects(
-        self,
-        images: list[FloatArray],
-        ids: list[IdArray],
-        instances: list[LabelArray] | None,
-        progress: Progress,
-    ) -> ObjectModel:
-        if instances is None:
-            return learn_from_regions(ids)
-        return ObjectTraining(
-            images,
-            ids,
-            instances,
-            self._normalised_bank,
-            self.classifier_,
-            self.lambda_,
-            self.rule_,
-            (self.selection_pixels, self.training_pixels),
-            self.random_state,
-        ).learn(progress)
-
-    def _learn_alarms(
-        self, images: list[FloatArray], ids: list[IdArray], choice: Choice | None, at_grid: FloatArray
-    ) -> Alarms:
-        n_classes = self.classes_.size
-        expected = None
-        if choice is not None and choice.images:
-            holds = np.array([np.isin(np.arange(n_classes), mask) for mask in ids])
-            digests = [digest_image(image) for image in images]
-            # a copy is known from the training, so that its small error would narrow the margins
-            first = [one for one in choice.images if digests[one.image] not in digests[: one.image]]
-            expected = ExpectedIoU.learn(first, presence_of(holds))
-        features = np.split(self.classifier_.standardise(at_grid), len(images))
-        return Alarms(
-            names=self.label_map_.names,
-            n_only=count_single(ids, n_classes),
-            n_images=len(images),
-            expected=expected,
-            known=KnownImages.learn(images, features, self.random_state),
-        )
-
-    def _check_options(self) -> None:
+    def _checked_recipe(self) -> Recipe:
         for name, choices in (
             ("probability", ("platt", "raw")),
             ("threshold", THRESHOLDS),
@@ -518,26 +414,33 @@ class Segmenter(BaseSegmenter):
         lambdas = self.lambdas
         if lambdas is not None and not (len(lambdas) and all(0 < value < np.inf for value in lambdas)):
             raise ConfigError(f"lambdas={lambdas!r}: give one or more numbers above 0, or None")
-
-    def _unfitted_classifier(self) -> PixelClassifier:
-        return PixelClassifier(
-            self._seeded(self.selector, MMDSelector),
-            self._seeded(self.kernels, LinearGaussianMixture),
-            LinearSVM() if self.svm is None else self.svm,
+        return Recipe(
+            make_classifier(self.selector, self.kernels, self.svm, self.random_state),
+            None if lambdas is None else sorted(lambdas, reverse=True),
+            self.normalization,
+            self.selection_pixels,
+            self.training_pixels,
+            self.threshold,
+            self.smallest_region,
+            self.probability,
+            self.random_state,
         )
 
-    def _penalties(self, n_pixels: int) -> list[float]:
-        """Return the values of lambda to evaluate, falling: the choices, or the one of the classifier's own C."""
-        if self.lambdas is None:
-            return [1 / (n_pixels * float((LinearSVM() if self.svm is None else self.svm).C))]
-        return sorted(self.lambdas, reverse=True)
+    @property
+    def channels_(self) -> tuple[Channel, ...]:
+        """The kept channels, in the order of the classifier's input."""
+        channels = self.bank_.channels(self.n_image_channels_)
+        return tuple(channels[index] for index in self.classifier_.channels_)
 
-    def _seeded(self, part: Any, default: Callable[..., Any]) -> Any:
-        """Copy a part, seeded by us unless it brings its own seed or draws nothing."""
-        copy = clone(part) if part is not None else default()
-        if getattr(copy, "random_state", 0) is None:
-            copy.set_params(random_state=self.random_state)
-        return copy
+    @property
+    def lambda_(self) -> float | None:
+        """The penalty chosen; None if `lambdas` is None."""
+        return self.summary_.penalty
+
+    @property
+    def held_out_(self) -> HeldOutScores | None:
+        """Scores of training images (or blocks of a single one), each held out in turn; None if no class can be held out."""
+        return self.summary_.held_out
 
     @property
     def _normalised_bank(self) -> NormalisedBank:
@@ -557,97 +460,6 @@ class Segmenter(BaseSegmenter):
         for bank in banks:
             bank.n_channels(self.n_image_channels_)
         return banks
-
-    @property
-    def _calibrates(self) -> bool:
-        return self.lambdas is not None or self.probability != "raw" or self.threshold != "zero"
-
-    def _use_best(
-        self, candidates: Sequence[Candidate], least: NDArray[np.float64], *, n_images: int
-    ) -> None:
-        """Take over the best bank, and the settings chosen for it."""
-        best = candidates[self.best_index_]
-        self.bank_, self.classifier_, choice = best.bank, best.classifier, best.choice
-        self.normalization_ = self.normalization
-        names = self.bank_.channels(self.n_image_channels_)
-        self.channels_ = tuple(names[index] for index in self.classifier_.channels_)
-        self.held_out_: HeldOutScores | None = None if choice is None else choice.scores
-        if self.held_out_ is not None and can_be_compared(candidates):
-            by_bank = [
-                {"bank": one.bank.label, "mean_iou": one.mean_iou, "chosen": one is best}
-                for one in candidates
-            ]
-            self.held_out_ = replace(self.held_out_, by_bank=by_bank)
-        self.lambda_: float | None = None
-        if self.lambdas is not None:
-            self.lambda_ = usual_penalty(self.lambdas, n_images) if choice is None else choice.penalty
-        by_sign = DecisionRule.by_sign(self.classes_.size)
-        rule = by_sign if choice is None else choice.rule
-        platt = rule.platt if self.probability == "platt" else by_sign.platt
-        self.rule_: DecisionRule = replace(rule, platt=platt, least_areas=least)
-        if choice is None and self._calibrates:
-            warnings.warn(
-                "too few annotated regions to hold any out: probabilities are those of the decision itself "
-                "(probability='raw'); annotate one more image for calibrated ones",
-                UserWarning,
-                stacklevel=3,
-            )
-
-    def _training_counts(self, X: FloatArray, sample: PixelSample) -> NDArray[np.float64]:
-        """Weight of the training pixels of each image by class and guess; (n_images, n_classes, n_classes)."""
-        decisions = self.classifier_.decision_function(X)
-        counts = []
-        for image in np.unique(sample.image):
-            part = sample.of_image(image)
-            guess = label_pixels(
-                decisions[part], self.rule_.threshold, self.rule_.otsu_weight, sample.weight[part]
-            )
-            counts.append(count_pixels(sample.subset(part), guess, self.classes_.size))
-        return np.array(counts)
-
-    def _warn_of_one_class(self, counts: NDArray[np.float64]) -> None:
-        """Warn of a model that says the same class of all training pixels."""
-        said = np.flatnonzero(counts.sum(axis=(0, 1)))
-        if len(said) == 1:
-            warnings.warn(
-                f"the model gives {self.label_map_.names[said[0]]} everywhere, on the training images too: it tells "
-                "nothing apart; check that the masks belong to the images, and annotate more",
-                UserWarning,
-                stacklevel=4,
-            )
-
-    def _summarise(
-        self,
-        images: Sequence[FloatArray],
-        ids: Sequence[NDArray[Any]],
-        n_pixels: int,
-        iou: NDArray[np.float64],
-        seconds: dict[str, float],
-        training_set_sha256: str,
-    ) -> TrainingSummary:
-        kernels = self.classifier_.kernels_
-        return TrainingSummary(
-            n_images=len(images),
-            n_training_pixels=n_pixels,
-            peaks=[float(pick(image.max() for image in images)) for pick in (min, max)],
-            annotated=float(np.mean(np.concatenate([mask.ravel() for mask in ids]) != UNLABELLED)),
-            n_banks=len(self.bank) if isinstance(self.bank, list | tuple) else 1,
-            n_channels=self.bank_.n_channels(self.n_image_channels_),
-            selector=type(self.classifier_.selector_).__name__,
-            kept_channels=dict(Counter(channel.group for channel in self.channels_)),
-            criterion=kernels.criterion,
-            kernels=kernels.describe([channel.group for channel in self.channels_]),
-            penalty=self.lambda_,
-            threshold=self.rule_.threshold,
-            threshold_rule=self.threshold,
-            otsu_weight=self.rule_.otsu_weight,
-            least_areas=self.rule_.least_areas.tolist(),
-            held_out=self.held_out_,
-            training_iou=np.nanmean(iou, axis=0).tolist(),
-            training_mean_iou=float(np.nanmean(iou, axis=1).mean()),
-            seconds={name: round(value, 2) for name, value in seconds.items()},
-            training_set_sha256=training_set_sha256,
-        )
 
     def _scores(self, image: FloatArray, progress: Progress = pass_on) -> FloatArray:
         """Decisions of an image, (H, W, n_outputs)."""
@@ -669,39 +481,6 @@ class Segmenter(BaseSegmenter):
 
     def _probabilities(self, decisions: FloatArray) -> FloatArray:
         return self.rule_.probabilities(decisions)
-
-
-def _evaluate_banks(
-    evaluator: BankEvaluator, banks: Sequence[FilterBank], progress: Progress, workers: Workers | None
-) -> list[Candidate]:
-    """Evaluate each bank on held-out images: workers take the banks, or the folds of a single one."""
-    if len(banks) == 1:
-        return [evaluator.evaluate(banks[0], progress, threaded if workers is None else workers)]
-    evaluate = partial(_evaluate_bank, evaluator, len(banks), LocalProgress(progress))
-    with closing((workers or one_by_one)(evaluate, enumerate(banks, start=1))) as evaluated:
-        found = {place: candidate() for (place, _), candidate in evaluated}
-    return [found[place] for place in sorted(found)]
-
-
-def _evaluate_bank(
-    evaluator: BankEvaluator, n_banks: int, progress: Progress, numbered: tuple[int, FilterBank]
-) -> Candidate:
-    """Fit and evaluate a bank, here or in another process, under descriptions that number it."""
-    place, bank = numbered
-
-    def follow(items: Iterable[Any], description: str) -> Iterable[Any]:
-        return progress(items, f"Bank {place} of {n_banks}: {description}")
-
-    return evaluator.evaluate(bank, follow)
-
-
-def _digest_training_set(
-    images: Sequence[FloatArray], ids: Sequence[IdArray], instances: Sequence[LabelArray] | None
-) -> str:
-    arrays: Arrays = {f"image{n}": image for n, image in enumerate(images)}
-    arrays |= {f"mask{n}": mask for n, mask in enumerate(ids)}
-    arrays |= {f"objects{n}": labels for n, labels in enumerate(instances or ())}
-    return digest_arrays(arrays)
 
 
 def default_bank() -> FilterBank:

@@ -121,9 +121,9 @@ def test_weights_restore_the_share_of_each_class(features, monkeypatch):
 
 def test_channels_are_chosen_anew_when_labels_have_grown_by_half(features, monkeypatch):
     chosen = []
-    select = segkit.live.learner.Segmenter._unfitted_classifier
+    make = segkit.live.learner.make_classifier
     monkeypatch.setattr(
-        segkit.live.learner.Segmenter, "_unfitted_classifier", lambda self: chosen.append(1) or select(self)
+        segkit.live.learner, "make_classifier", lambda *parts: chosen.append(1) or make(*parts)
     )
     subject = learner(features)
     drawn = labels(LEFT, RIGHT)  # 360 pixels

@@ -8,25 +8,17 @@ from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
 from segkit.classifier.svm import LinearSVM
 from segkit.evaluation.metrics import score_masks
-from segkit.features import MultiscaleBank, ScatteringBank, StackedBank
-from segkit.features.normalised import even_grid
-from segkit.images.sampling import PixelSample, draw_pixels
+from segkit.images.sampling import PixelSample
 from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.segmentation.alarms import expected_iou
 from segkit.segmentation.held_out import (
     PENALTY_OF_ONE_IMAGE,
-    BankEvaluator,
-    Candidate,
-    Choice,
     HeldOut,
     Spread,
-    best_index,
-    can_be_compared,
     hold_out,
     usual_penalty,
 )
 from segkit.segmentation.segmenter import LAMBDAS
-from segkit.segmentation.summary import HeldOutScores
 from segkit.segmentation.threshold import (
     best_threshold,
     image_threshold,
@@ -124,7 +116,7 @@ def test_folds_whose_others_lack_a_class_are_left_out():
     sample = PixelSample(drawn.image, drawn.row, drawn.col, label, drawn.weight)
     found = hold_out(X, sample, drawn.image, drawn.image, RECIPE, [1e-2], follow)
     assert set(found.sample.image) == {0}
-    assert not found.has_all_classes
+    assert found.choose("quantile") is None
 
 
 def test_a_fold_is_learnt_from_if_the_others_have_two_pixels_of_a_class():
@@ -305,105 +297,6 @@ def test_an_image_that_cannot_be_judged_counts_as_a_training_image():
     assert choice.rule.otsu_weight == weight_of_otsu(2)
 
 
-def candidate(mean_iou, n_regions=2):
-    scores = HeldOutScores("images", n_regions, mean_iou)
-    choice = None if mean_iou is None else Choice(1e-3, None, scores)
-    return Candidate(MultiscaleBank(), None, choice, None, {})
-
-
-@pytest.fixture
-def evaluator(rng):
-    masks = [np.zeros((24, 30), dtype=np.intp) for _ in range(3)]
-    for place, mask in enumerate(masks):
-        mask[4 + place : 14, 5:20] = 1
-    images = [
-        (0.5 * mask + 0.1 * rng.standard_normal(mask.shape)).astype(np.float32)[:, :, None] for mask in masks
-    ]
-    drawn, training = (draw_pixels(masks, 2, n_pixels, rng) for n_pixels in (200, 300))
-    kernels = LinearGaussianMixture(n_components=24, random_state=0)
-    return BankEvaluator(
-        images,
-        drawn,
-        training,
-        classifier=PixelClassifier(MMDSelector(5), kernels, LinearSVM()),
-        normalization="set",
-        penalties=[1e-2, 1e-3],
-        rule="quantile",
-    )
-
-
-@pytest.mark.parametrize(
-    ("scores", "best"), [([0.5, 0.7, 0.6], 1), ([0.6, 0.6], 0), ([0.4], 0), ([None, None], 0)]
-)
-def test_the_highest_score_is_best_and_of_equals_the_first(scores, best):
-    assert best_index([candidate(score) for score in scores]) == best
-
-
-def test_it_takes_two_candidates_and_two_images_to_compare():
-    assert can_be_compared([candidate(0.5), candidate(0.6)])
-    assert not can_be_compared([candidate(0.5)])
-    assert not can_be_compared([candidate(None), candidate(None)])
-    blocks = [candidate(0.5, n_regions=1), candidate(0.6, n_regions=1)]
-    assert not can_be_compared(blocks)
-    assert best_index(blocks) == 0
-
-
-def test_of_seven_images_five_parts_are_held_out_and_strokes_are_judged_without_whole_images(
-    evaluator, rng, monkeypatch
-):
-    class HoldOutError(Exception):
-        """What `hold_out` was asked for."""
-
-    def note(X, sample, groups, fold, *_, spread, **__):
-        raise HoldOutError(np.unique(fold).size, spread is None)
-
-    monkeypatch.setattr("segkit.segmentation.held_out.hold_out", note)
-    images = (evaluator.images * 3)[:7]
-    masks = [(image[:, :, 0] > 0.25).astype(np.intp) for image in images]
-    drawn, training = (draw_pixels(masks, 2, n_pixels, rng) for n_pixels in (200, 300))
-    seven = replace(
-        evaluator, images=images, drawn=drawn, training=training, ids=masks, least=np.zeros((2, 2))
-    )
-    for sparse in ([], [0]):
-        with pytest.raises(HoldOutError) as noted:
-            replace(seven, sparse=sparse).evaluate(MultiscaleBank(sigma_max=2), lambda items, _: items)
-        assert noted.value.args == (5, bool(sparse))
-
-
-def test_a_bank_is_sampled_selected_and_judged(evaluator):
-    bank = MultiscaleBank(sigma_max=2)
-    found = evaluator.evaluate(bank, lambda items, _: items)
-    drawn, training = (
-        np.concatenate([bank.sample(image, *at) for image, at in zip(evaluator.images, places, strict=True)])
-        for places in (
-            [(sample.row[part], sample.col[part]) for part in map(sample.of_image, range(3))]
-            for sample in (evaluator.drawn, evaluator.training)
-        )
-    )
-    selector = MMDSelector(5).fit(drawn, evaluator.drawn.label, groups=evaluator.drawn.image)
-    np.testing.assert_array_equal(found.classifier.channels_, selector.get_support(indices=True))
-    np.testing.assert_array_equal(found.X, training[:, found.classifier.channels_])
-    assert found.classifier.gaussian_channels.all()  # each channel has a value at each pixel
-    assert 0.5 < found.mean_iou <= 1
-    assert found.choice.scores.n_regions == 3
-    assert set(found.seconds) == {"select", "calibrate"}
-
-
-def test_trials_do_not_change_the_parts(evaluator):
-    first, again = (evaluator.evaluate(MultiscaleBank(sigma_max=2), follow) for _ in range(2))
-    assert evaluator.classifier.kernels.gaussian_columns is None
-    assert evaluator.classifier.gaussian_channels is None
-    assert not hasattr(evaluator.classifier.selector, "scores_")
-    assert first.mean_iou == again.mean_iou
-
-
-def test_gaussians_see_only_channels_of_stride_one(evaluator):
-    bank = StackedBank([ScatteringBank(J=2, L=2), MultiscaleBank(sigma_max=1)])
-    found = evaluator.evaluate(bank, follow)
-    np.testing.assert_array_equal(found.classifier.gaussian_channels, bank.strides(1) == 1)
-    assert 0 < found.classifier.gaussian_channels.sum() < bank.n_channels(1)
-
-
 def test_scores_of_objects_stand_beside_the_mean(rng):
     """Each region's IoU and Dice of each class, by their definition; objects are all classes but the first."""
     _, found = held(penalties=[1e-2], n_classes=3, n_images=4)
@@ -534,31 +427,6 @@ def test_no_iou_is_compared_where_none_is_known(why):
     sparse = [0] if why == "strokes" else []
     found = hold_out(X, drawn, drawn.image, fold, RECIPE, [1e-2], follow, sparse=sparse, spread=spread)
     assert found.choose("quantile").images == ()
-
-
-def test_grids_hold_fewer_pixels_where_memory_is_short(evaluator, monkeypatch):
-    ids = [np.zeros((24, 30), dtype=np.uint8) for _ in range(3)]
-    for place, mask in enumerate(ids):
-        mask[4 + place : 14, 5:20] = 1
-    known = replace(evaluator, ids=ids, least=NO_LEAST)
-    bank = MultiscaleBank(sigma_max=2)
-    assert len(known.evaluate(bank, follow).choice.images) == 3
-    n_drawn = evaluator.drawn.label.size
-    bytes_of_pixel = 4 * bank.n_channels(1)
-    monkeypatch.setattr("segkit.segmentation.held_out.MEMORY_LIMIT", bytes_of_pixel * (n_drawn + 3 * 399))
-    assert known.evaluate(bank, follow).choice.images == ()  # too few to tell an IoU by
-    monkeypatch.setattr("segkit.segmentation.held_out.MEMORY_LIMIT", bytes_of_pixel * (n_drawn + 3 * 400))
-    assert len(known.evaluate(bank, follow).choice.images) == 3
-    assert evaluator.evaluate(bank, follow).choice.images == ()
-
-
-def test_the_coarse_grid_is_sampled_with_the_training_pixels(evaluator):
-    bank = MultiscaleBank(sigma_max=2)
-    found = evaluator.evaluate(bank, follow)
-    expected = [
-        bank.sample(image, *even_grid(image.shape), found.classifier.channels_) for image in evaluator.images
-    ]
-    np.testing.assert_array_equal(found.at_grid, np.concatenate(expected))
 
 
 def test_an_image_whose_others_lack_a_class_is_not_compared():

@@ -194,9 +194,9 @@ def test_a_model_that_cannot_be_read_is_told(tmp_path, monkeypatch, size, error,
 
 def test_channels_are_found_by_their_names():
     known = [Channel(name, "") for name in "abc"]
-    assert _positions([Channel("c", "x"), Channel("a", "")], known).tolist() == [2, 0]
+    assert _positions(["c", "a"], known).tolist() == [2, 0]
     with pytest.raises(ModelFileError) as caught:
-        _positions([Channel("a", ""), Channel("d", ""), Channel("e", "")], known)
+        _positions(["a", "d", "e"], known)
     assert str(caught.value) == "channel d is none of its bank"
 
 

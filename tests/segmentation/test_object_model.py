@@ -228,8 +228,6 @@ def test_weights_that_only_the_rim_needs_are_stored(fitted, data, tmp_path):
     kept = np.arange(8)
     for classifier, channels in ((segmenter.classifier_, kept), (segmenter.objects_.rim, kept + 96)):
         classifier.channels_ = channels
-    known = segmenter.bank_.channels(1)
-    segmenter.channels_ = tuple(known[index] for index in kept)
     others = clone(bank).set_params(random_state=1).weights_used(np.array([0, 96]), 1)
     segmenter.bank_.use_weights(others)
     segmenter.save(tmp_path / "m.segkit")

@@ -1,6 +1,5 @@
 from copy import copy
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,12 +28,10 @@ from segkit.features import ElongatedBank, Module, MultiscaleBank, OrbitAveraged
 from segkit.images.sampling import draw_pixels
 from segkit.invariance import FourierEmbedding, Rotation
 from segkit.kernels import Gaussian, Polynomial
-from segkit.segmentation.held_out import Choice, HeldOut
+from segkit.segmentation.held_out import HeldOut
 from segkit.segmentation.model_file import read_model, write_model
 from segkit.segmentation.regions import merge_small_regions
-from segkit.segmentation.segmenter import _evaluate_banks
-from segkit.segmentation.summary import HeldOutScores
-from segkit.segmentation.threshold import DecisionRule, label_pixels
+from segkit.segmentation.threshold import label_pixels
 
 BANK = ModuleBank((Module(n_scales=2, n_angles=3),))
 
@@ -232,7 +229,7 @@ def test_inputs_and_parts_are_left_alone(data):
 def test_progress_sees_every_stage(data, monkeypatch, memory, passes):
     images, masks = data
     seen = []
-    monkeypatch.setattr("segkit.segmentation.held_out.MEMORY_LIMIT", memory)
+    monkeypatch.setattr("segkit.segmentation.fit.MEMORY_LIMIT", memory)
 
     def follow(items, description):
         seen.append((description, len(list(items))))
@@ -473,7 +470,7 @@ def test_all_banks_are_looked_at_before_the_first_runs(data):
 def test_seconds_of_all_banks_count(data, monkeypatch):
     images, masks = data
     clock = iter(range(100))
-    monkeypatch.setattr("segkit.segmentation.segmenter.time.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr("segkit.segmentation.fit.time.perf_counter", lambda: float(next(clock)))
     one, two = (
         linear([MultiscaleBank(sigma_max=2)] * n_banks).fit(images[:2], masks[:2]).summary_.seconds
         for n_banks in (1, 2)
@@ -513,7 +510,7 @@ def draws(monkeypatch):
         seen.append(draw_pixels(*arguments))
         return seen[-1]
 
-    monkeypatch.setattr("segkit.segmentation.segmenter.draw_pixels", draw)
+    monkeypatch.setattr("segkit.segmentation.fit.draw_pixels", draw)
     return seen
 
 
@@ -548,7 +545,7 @@ def test_training_iou_weighs_pixels_and_images(n_classes, draws):
 
 def test_one_pass_over_the_images_gives_what_two_give(linear_fitted, data, monkeypatch):
     (images, masks), once = data, linear_fitted
-    monkeypatch.setattr("segkit.segmentation.held_out.MEMORY_LIMIT", 0)
+    monkeypatch.setattr("segkit.segmentation.fit.MEMORY_LIMIT", 0)
     twice = linear().fit(images[:3], masks[:3])
     np.testing.assert_array_equal(once.decision_function(images[3]), twice.decision_function(images[3]))
     assert once.held_out_ == twice.held_out_
@@ -793,36 +790,6 @@ def test_options_changed_after_the_fit_wait_for_the_next(data, tmp_path):
     assert (segmenter.fit(images[:2], masks[:2]).decision_function(images[2]) != decisions).any()
 
 
-def spread(function, items):
-    """Give the results of the items in another order, as workers do."""
-    for item in [*items][::-1]:
-        yield item, lambda item=item: function(item)
-
-
-def test_workers_take_the_banks_or_the_folds_of_a_single_one():
-    runs, told = [], []
-
-    def run(bank, progress, workers=None):
-        runs.append((bank, workers))
-        progress([], f"Tiles of {bank}")
-        return bank
-
-    evaluator = SimpleNamespace(evaluate=run)
-
-    def follow(items, description):
-        told.append(description)
-
-    assert _evaluate_banks(evaluator, ["a"], follow, spread) == ["a"]
-    assert runs.pop() == ("a", spread)
-    assert _evaluate_banks(evaluator, ["a"], follow, None) == ["a"]
-    assert runs.pop()[1] is not None
-    assert told == ["Tiles of a"] * 2
-    told.clear()
-    assert _evaluate_banks(evaluator, ["a", "b", "c"], follow, spread) == ["a", "b", "c"]
-    assert runs == [("c", None), ("b", None), ("a", None)]
-    assert told == ["Bank 3 of 3: Tiles of c", "Bank 2 of 3: Tiles of b", "Bank 1 of 3: Tiles of a"]
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -837,7 +804,7 @@ def test_workers_take_the_banks_or_the_folds_of_a_single_one():
 )
 def test_options_that_mean_nothing_are_refused_in_words(options, told):
     with pytest.raises(ConfigError) as caught:
-        quick(**options)._check_options()
+        quick(**options)._checked_recipe()
     assert str(caught.value) == told
 
 
@@ -852,104 +819,4 @@ def test_options_that_mean_nothing_are_refused_in_words(options, told):
     ],
 )
 def test_options_at_their_limits_pass(options):
-    quick(**options)._check_options()
-
-
-def test_penalties_fall_or_are_that_of_the_svm():
-    assert quick(lambdas=[0.1, 10, 1])._penalties(5) == [10, 1, 0.1]
-    assert quick(lambdas=None, svm=LinearSVM(C=0.5))._penalties(8) == [0.25]
-    assert quick(lambdas=None)._penalties(4) == [1 / (4 * LinearSVM().C)]
-
-
-@pytest.mark.parametrize(
-    ("options", "calibrates"),
-    [
-        ({"lambdas": None, "probability": "raw", "threshold": "zero"}, False),
-        ({"lambdas": [1.0], "probability": "raw", "threshold": "zero"}, True),
-        ({"lambdas": None, "probability": "platt", "threshold": "zero"}, True),
-        ({"lambdas": None, "probability": "raw", "threshold": "iou"}, True),
-    ],
-)
-def test_only_what_needs_held_out_images_is_calibrated(options, calibrates):
-    assert quick(**options)._calibrates == calibrates
-
-
-def half_fitted(n_classes=2, **options):
-    """A segmenter that knows its classes and thresholds alone."""
-    segmenter = quick(**options)
-    segmenter.classes_, segmenter.n_image_channels_ = np.arange(n_classes), 1
-    segmenter.label_map_ = SimpleNamespace(names=tuple("abc"[:n_classes]))
-    segmenter.rule_ = replace(DecisionRule.by_sign(n_classes), threshold=0.5)
-    return segmenter
-
-
-@pytest.mark.parametrize(
-    ("counts", "said"),
-    [
-        ([[[5, 0], [3, 0]], [[1, 0], [0, 0]]], "a"),
-        ([[[0, 5], [0, 3]], [[0, 1], [0, 0]]], "b"),
-        ([[[5, 0], [3, 0]], [[1, 1], [0, 0]]], None),
-        ([[[5, 0], [0, 3]], [[0, 0], [0, 0]]], None),
-        ([[[5, 1], [0, 0]], [[2, 1], [0, 0]]], None),
-    ],
-)
-def test_a_model_that_says_one_class_of_all_pixels_is_told_of(counts, said, recwarn):
-    """Counts are by image, true class and guess: guesses are what the model says."""
-    half_fitted()._warn_of_one_class(np.array(counts, dtype=float))
-    assert [str(note.message).startswith(f"the model gives {said} everywhere") for note in recwarn] == [
-        True
-    ] * (said is not None)
-
-
-def chosen_candidate(choice, mean_iou=0.5, label="a"):
-    bank = SimpleNamespace(label=label, channels=lambda n: tuple("wxyz"))
-    classifier = SimpleNamespace(channels_=np.array([1, 3]))
-    return SimpleNamespace(bank=bank, classifier=classifier, choice=choice, mean_iou=mean_iou)
-
-
-RULE = replace(DecisionRule.by_sign(2), threshold=0.25, otsu_weight=0.75)
-
-
-def choice_of(n_regions=2):
-    return Choice(1e-3, RULE, HeldOutScores("images", n_regions, 0.5))
-
-
-@pytest.mark.parametrize(("n_images", "penalty"), [(1, 1e-3), (100, 1e-4)])
-def test_without_held_out_images_the_usual_settings_are_taken(n_images, penalty):
-    segmenter = half_fitted(lambdas=[1e-2, 1e-3, 1e-4])
-    segmenter.best_index_ = 0
-    with pytest.warns(UserWarning, match="too few annotated regions to hold any out"):
-        segmenter._use_best([chosen_candidate(None)], np.zeros((2, 2)), n_images=n_images)
-    assert (segmenter.rule_.threshold, segmenter.rule_.otsu_weight, segmenter.held_out_) == (0, 0, None)
-    assert segmenter.lambda_ == penalty
-    np.testing.assert_array_equal(segmenter.rule_.platt.slope_, PlattScaling.identity(2).slope_)
-
-
-def test_nothing_is_warned_of_where_nothing_was_to_be_calibrated(recwarn):
-    segmenter = half_fitted(lambdas=None, probability="raw", threshold="zero")
-    segmenter.best_index_ = 0
-    segmenter._use_best([chosen_candidate(None)], np.zeros((2, 2)), n_images=1)
-    assert not recwarn.list
-    assert segmenter.lambda_ is None
-
-
-def test_a_summary_has_the_brightest_pixels_and_means_over_images():
-    segmenter = half_fitted()
-    segmenter.best_index_ = 0
-    segmenter._use_best([chosen_candidate(choice_of())], np.zeros((2, 2)), n_images=2)
-    segmenter.channels_ = tuple(SimpleNamespace(group=group) for group in "uvu")
-    segmenter.classifier_ = SimpleNamespace(
-        kernels_=SimpleNamespace(criterion="power", describe=lambda groups: [groups]), selector_=1
-    )
-    segmenter.bank_ = SimpleNamespace(n_channels=lambda n: 7 * n)
-    images = [np.full((2, 2, 1), value, dtype=np.float32) for value in (0.25, 0.75, 0.5)]
-    ids = [np.zeros((1, 4), np.uint8), np.full((1, 4), 255, np.uint8)]
-    iou = np.array([[0.5, 1.0], [0.25, np.nan]])
-    found = segmenter._summarise(images, ids, 99, iou, {"select": 1.234567}, "0")
-    assert (found.n_images, found.n_channels, found.n_banks) == (3, 7, 1)
-    assert (found.peaks, found.annotated, found.seconds) == ([0.25, 0.75], 0.5, {"select": 1.23})
-    assert (found.kept_channels, found.kernels) == ({"u": 2, "v": 1}, [["u", "v", "u"]])
-    assert found.training_iou == [0.375, 1.0]
-    assert found.training_mean_iou == 0.5
-    segmenter.bank = [BANK, BANK]
-    assert segmenter._summarise(images, ids, 99, iou, {}, "0").n_banks == 2
+    quick(**options)._checked_recipe()
