@@ -178,19 +178,9 @@ def freeze_commands(out: Path, work: Path) -> None:
     made.mkdir(parents=True, exist_ok=True)
     masks = train.parent / "masks"
     run("train", train, masks, "-o", "model.segkit", "--overwrite", cwd=work, log=logs / "train.txt")
-    run(
-        "train",
-        train,
-        masks,
-        "-o",
-        "explained.segkit",
-        "--explain",
-        "--config",
-        "fast",
-        "--overwrite",
-        cwd=work,
-        log=logs / "train-explain.txt",
-    )
+    fast = ("-o", "fast.segkit", "--config", "fast", "--overwrite")
+    run("train", train, masks, *fast, cwd=work, log=logs / "train-fast.txt")
+    run("inspect", "fast.segkit", "--explain", cwd=work, log=logs / "inspect-fast.txt")
     predict = ("predict", "model.segkit", test, "-o", made / "predict", "--overwrite")
     run(*predict, "--probability", "--overlay", "--objects", cwd=work, log=logs / "predict.txt")
     run(
@@ -229,17 +219,9 @@ def freeze_commands(out: Path, work: Path) -> None:
     run("inspect", test, cwd=work, log=logs / "inspect-images.txt")
     run("demo", "-o", made / "demo", cwd=work, log=logs / "demo.txt")
     run("demo", "--objects", "-o", made / "demo-objects", cwd=work, log=logs / "demo-objects.txt")
-    for command in (
-        "",
-        "train",
-        "predict",
-        "annotate",
-        "measure",
-        "evaluate",
-        "benchmark",
-        "inspect",
-        "demo",
-    ):
+    from segkit.cli.commands import COMMANDS
+
+    for command in ("", *COMMANDS):
         run(*command.split(), "--help", cwd=work, log=logs / f"help-{command or 'segkit'}.txt")
     files = sorted(
         path.relative_to(made).as_posix()

@@ -37,7 +37,7 @@ from benchmarks.segmentation import METHODS, QUICK, options_of, split, write_mad
 from segkit import LinearSVM
 from segkit._common import pass_on
 from segkit.benchmark import load_methods
-from segkit.cli.demo import run_demo
+from segkit.cli.demo_runs import run_demo
 from segkit.evaluation.metrics import confusion, iou_of
 from segkit.features.normalised import NormalisedBank
 from segkit.images import Dataset, load_pairs

@@ -65,7 +65,7 @@ _INTERESTING: tuple[Any, ...] = (
 
 def read_model_file(data: bytes) -> str:
     """Read a model file, restore the segmenter if the header is sound, and describe it as inspect would."""
-    from segkit.cli.terminal import describe_model
+    from segkit.cli.inspect import describe_model
     from segkit.errors import SegkitError
     from segkit.segmentation.model_file import find_faults, parse_model
     from segkit.segmentation.segmenter import segmenter_of

@@ -103,13 +103,13 @@ def commands(folder: Path) -> list[Command]:
         ),
         Command(
             "evaluate",
-            ["evaluate", str(predicted), data["test"][1], "-o", str(out["evaluate"]), "--title", "test"],
+            ["evaluate", str(predicted), data["test"][1], "-o", str(out["evaluate"])],
             ["--overwrite"],
             out["evaluate"],
         ),
         Command(
             "benchmark",
-            ["benchmark", *data["train"], "-o", str(out["benchmark"]), "--title", "test", *_ONE_METHOD],
+            ["benchmark", *data["train"], "-o", str(out["benchmark"]), *_ONE_METHOD],
             ["--resume"],
             out["benchmark"],
         ),

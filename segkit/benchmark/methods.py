@@ -280,9 +280,7 @@ def load_methods(
     return methods
 
 
-def load_data(
-    path: Path | None = None, overrides: Iterable[str] = (), *, objects: bool = False
-) -> DataConfig:
+def load_data(path: Path | None = None, overrides: Iterable[str] = ()) -> DataConfig:
     """Read the meaning of mask values: the section ``data`` of the file and of the overrides of `load_methods`.
 
     Parameters
@@ -291,8 +289,6 @@ def load_data(
         YAML file of methods.
     overrides : iterable of str
         Options ``key=value``, for example ``data.unlabelled=255``.
-    objects : bool, default=False
-        Whether masks shall number objects.
 
     Returns
     -------
@@ -302,13 +298,10 @@ def load_data(
     Raises
     ------
     ConfigError
-        If a key does not exist, or a value does not fit, or objects are asked for and `objects` is not, or the reverse.
+        If a key does not exist or is not for benchmarks, or a value does not fit.
     """
     data = Config.from_options({"data": read_options(path, overrides).get("data", {})}).data
-    if objects:
-        data.require_objects()
-    else:
-        data.refuse_objects()
+    data.refuse_others("labels", "unlabelled", "masks", "axes", "range", "context")
     return data
 
 

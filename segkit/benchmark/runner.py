@@ -81,11 +81,8 @@ class Benchmark:
         The class name of each mask value.
     unlabelled : int, optional
         The mask value of pixels without annotation.
-    masks_are : {"instances", "classes"}, optional
-        With `objects`, whether masks number objects; by default, it is told from their values. Otherwise they hold
-        classes.
-    objects : bool, default=False
-        Whether masks number objects, and predicted objects are scored beside pixels.
+    masks_are : {"classes", "instances"}, default="classes"
+        What masks hold. Where they number objects ("instances"), predicted objects are scored beside pixels.
     reading : Reading, optional
         How the images are read, as in `segkit.images.load_pairs`. Percentiles are those of all images of the folder.
     """
@@ -100,8 +97,7 @@ class Benchmark:
     test: Path | None = None
     labels: Mapping[int, str] | None = None
     unlabelled: int | None = None
-    masks_are: MasksAre | None = None
-    objects: bool = False
+    masks_are: MasksAre = "classes"
     reading: Reading | None = None
     stems: list[str] = field(init=False)
     label_map: LabelMap = field(init=False)
@@ -113,16 +109,10 @@ class Benchmark:
             self.masks,
             labels=self.labels,
             unlabelled=self.unlabelled,
-            masks_are=self.masks_are if self.objects else "classes",
+            masks_are=self.masks_are,
             reading=self.reading,
         )
         self.reading = dataset.reading
-        if self.objects and dataset.instances is None:
-            raise InputError(
-                f"masks {self.masks} hold classes, and --objects scores objects one by one: give masks that number "
-                f"objects (0 for background, another value for each object), with --set data.masks=instances if they "
-                f"do, or leave --objects out"
-            )
         self.stems, self.label_map, self.messages = dataset.stems, dataset.label_map, dataset.messages
         self._n_channels = dataset.images[0].shape[2] // self.reading.n_planes
         self._group_of = self._group(dataset.files)
@@ -145,6 +135,11 @@ class Benchmark:
         usual = _USUAL_PICTURE_SIZE in sizes
         n_train = _USUAL_PICTURE_SIZE if usual else statistics.median_high(sizes)
         return {"n_train": n_train, "seed": min(unit.seed for unit in self.units)}
+
+    @property
+    def objects(self) -> bool:
+        """Whether objects are scored beside pixels."""
+        return self.masks_are == "instances"
 
     @property
     def n_done(self) -> int:
@@ -333,7 +328,7 @@ class Benchmark:
         has_objects = run.get("objects", False)
         if has_objects != self.objects:
             holds = "with" if has_objects else "without"
-            cure = "add --objects" if has_objects else "leave --objects out"
+            cure = f"{'add' if has_objects else 'leave out'} --set data.masks=instances"
             raise OutputError(
                 f"{self.output} holds runs {holds} scores of objects: {cure}, or choose another folder"
             )

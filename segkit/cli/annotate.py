@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from segkit.cli.options import ConfigOption, ImagesArgument, MemoryLimitOption, SetOption
+from segkit.cli.options import ImagesArgument, SetOption
 from segkit.cli.terminal import echo
 from segkit.errors import ConfigError
 
@@ -40,13 +40,14 @@ def annotate(
     model: Annotated[
         Path | None, typer.Option(help="Model file whose predictions are shown too, NAME.segkit.")
     ] = None,
-    config: ConfigOption = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="YAML file of options; see configs/.")
+    ] = None,
     set_: SetOption = None,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of the page on this machine; 0 for any free one.")
     ] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
-    memory_limit: MemoryLimitOption = None,  # noqa: ARG001
 ) -> None:
     """Annotate images in the browser; the prediction follows each stroke. Ctrl-C ends, all is saved."""
     if missing := [name for name in _NEEDED if find_spec(name) is None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,105 +12,85 @@ import typer
 
 from segkit._common import count, first_few
 from segkit._files import locked_folder, write_table, write_text
-from segkit.cli.options import (
-    LabelsOption,
-    OverwriteOption,
-    QuietOption,
-    TitleOption,
-    read_meanings,
-)
-from segkit.cli.terminal import describe_scores, echo, notifier
+from segkit.cli.options import OF_MASKS, ImagesOption, OverwriteOption, data_option, read_data
+from segkit.cli.terminal import say, score, warn
 
 if TYPE_CHECKING:
     from segkit.evaluation.read_masks import ReadMasks
 
-_FILES = ("index.html", "scores.csv", "summary.csv")
+_FILES = ("index.html", "scores.csv", "summary.csv", "scores.json")
 
 
 def evaluate(
     predictions: Annotated[Path, typer.Argument(help="Folder of predicted masks.")],
     masks: Annotated[Path, typer.Argument(help="Folder of true masks with the same names.")],
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write the scores to this file.")
-    ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Folder for a report: index.html, scores.csv, summary.csv.",
-        ),
+        Path | None, typer.Option("--output", "-o", help=f"Folder for a report: {', '.join(_FILES)}.")
     ] = None,
-    images: Annotated[
-        Path | None,
-        typer.Option(
-            "--images", help="Folder of the images: shown in the report; they give outlines their size."
-        ),
-    ] = None,
-    title: TitleOption = None,
-    set_: LabelsOption = None,
+    images: ImagesOption = None,
+    set_: Annotated[list[str] | None, data_option(*OF_MASKS)] = None,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Score nothing if a mask is missing, damaged or of another size."),
     ] = False,
-    quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Score predicted masks: IoU, Dice, and objects if they are numbered. Exit status 1 if a mask could not be scored."""
     from segkit.evaluation.folders import score_found
     from segkit.evaluation.read_masks import read_folders
-    from segkit.images.outputs import refuse_existing, refuse_extension, refuse_nesting, refuse_unwritable
+    from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
     from segkit.segmentation.plan import EXTRAS
 
     files = [] if output is None else [output / name for name in _FILES]
-    for folder in (predictions, masks, images):
-        if output is not None and folder is not None:
+    for folder in filter(None, (predictions, masks, images)):
+        if output is not None:
             refuse_nesting(folder, output)
-        if json_file is not None and folder is not None and folder.is_dir():
-            refuse_nesting(folder, json_file)
-    if json_file is not None:
-        refuse_extension(json_file, ".json")
-    written = files if json_file is None else [json_file, *files]
-    refuse_existing(written, overwrite=overwrite)
-    for path in written:
+    refuse_existing(files, overwrite=overwrite)
+    for path in files:
         refuse_unwritable(path)
+    data = read_data(set_, *OF_MASKS)
     with nullcontext() if output is None else locked_folder(output):
-        meanings = read_meanings(set_)
-        found = read_folders(predictions, masks, images=images, **meanings, skip=EXTRAS, strict=strict)
+        found = read_folders(
+            predictions,
+            masks,
+            images=images,
+            axes=data.axes,
+            labels=data.labels,
+            unlabelled=data.unlabelled,
+            masks_are=data.masks,
+            skip=EXTRAS,
+            strict=strict,
+        )
         result = score_found(found)
         if output is not None:
-            _write_report(found, output, (predictions, masks, images), title)
-        if json_file is not None:
-            write_text(json_file, json.dumps(result, indent=2, allow_nan=False) + "\n")
-    notify = notifier(quiet=quiet)
-    notify(describe_scores(result))
+            _write_report(found, result, files, (predictions, masks, images))
+    say(describe_scores(result))
     if output is not None:
-        notify(f"Report: {files[0]}; tables: {', '.join(map(str, files[1:]))}")
+        say(f"Report: {files[0]}; tables: {', '.join(map(str, files[1:]))}")
     if found.failed:
         faults = [f"{stem} ({reason})" for stem, reason in found.failed.items()]
-        echo(
-            f"segkit: {count(len(faults), 'true mask')} not scored: {first_few(faults, most=3, separator='; ')}",
-            err=True,
+        warn(
+            f"segkit: {count(len(faults), 'true mask')} not scored: {first_few(faults, most=3, separator='; ')}"
         )
         raise typer.Exit(1)
 
 
 def _write_report(
     found: ReadMasks,
-    output: Path,
+    result: dict[str, Any],
+    files: Sequence[Path],
     folders: tuple[Path, Path, Path | None],
-    title: str | None,
 ) -> None:
-    """Write the report and its tables."""
+    """Write the report, its tables, and the scores that are printed."""
     from segkit.benchmark.results import write_scores
     from segkit.report import write_report
     from segkit.report.sources import result_of_folders
 
-    page, scores, summary = (output / name for name in _FILES)
-    result, pictures = result_of_folders(found, *folders)
-    write_report(result, page, pictures, title=title, scores_file=scores.name)
-    objects: Any = result.get("objects", {}).get("images")
-    write_scores(scores, result["records"], found.label_map, objects)
+    page, scores, summary, json_file = files
+    reported, pictures = result_of_folders(found, *folders)
+    write_report(reported, page, pictures, scores_file=scores.name)
+    objects: Any = reported.get("objects", {}).get("images")
+    write_scores(scores, reported["records"], found.label_map, objects)
     write_table(
         summary,
         ("image", "status", "reason"),
@@ -119,3 +100,40 @@ def _write_report(
             + [(stem, "failed", reason) for stem, reason in found.failed.items()]
         ),
     )
+    write_text(json_file, json.dumps(result, indent=2, allow_nan=False) + "\n")
+
+
+def describe_scores(result: dict[str, Any]) -> str:
+    """Describe the scores that `segkit.evaluation.compare_folders` gave."""
+    lines = _lines_of_objects(result["objects"]) if "objects" in result else []
+    lines += [
+        f"Object IoU {score(result['object_iou'], result['object_iou_interval'])}",
+        f"Object Dice {score(result['object_dice'], result['object_dice_interval'])}",
+        f"Mean IoU over classes {score(result['mean_iou'], result['interval'])}",
+    ]
+    for entry in result["classes"]:
+        undefined = (
+            f", in neither mask of {count(entry['n_undefined'], 'image')}" if entry["n_undefined"] else ""
+        )
+        lines.append(f"  {entry['name']}: IoU {score(entry['iou'])}, Dice {score(entry['dice'])}{undefined}")
+    lines += [f"Scored on {count(result['n_images'], 'image')}.", *result["notes"]]
+    return "\n".join(lines)
+
+
+def _lines_of_objects(objects: dict[str, Any]) -> list[str]:
+    """Describe the scores of objects, and that those below them are of pixels."""
+    names = {
+        "ap_50": "AP at IoU 0.5",
+        "mean_ap": f"Mean AP at IoU {objects['thresholds'][0]:g} to {objects['thresholds'][-1]:g}",
+        "panoptic_quality": "Panoptic quality",
+        "aggregated_jaccard": "Aggregated Jaccard index",
+        "count_error": "Predicted minus true, mean of images",
+    }
+    lines = [f"Objects: {objects['n_true']} true, {objects['n_predicted']} predicted"]
+    for name, text in names.items():
+        form = "+.1f" if name == "count_error" else ".3f"
+        found = objects["scores"][name]
+        lines.append(f"  {text}: {score(found['value'], found['interval'], form)}")
+    if objects["n_undefined"]:
+        lines.append(f"  {count(objects['n_undefined'], 'image')} without objects, true or predicted")
+    return [*lines, "Pixels, all objects as foreground:"]

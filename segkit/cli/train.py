@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from segkit._files import remove_unfinished_of
-from segkit.cli.options import (
-    DeviceOption,
-    ImagesArgument,
-    LevelOption,
-    MemoryLimitOption,
-    OnlyAnnotatedOption,
-    OverwriteOption,
-    QuietOption,
-    SchedulerOption,
-    SetOption,
-    WorkersOption,
-    spread_over,
-)
-from segkit.cli.terminal import (
-    describe_alarms,
-    describe_object_model,
-    describe_training,
-    echo,
-    notifier,
-    progress_bars,
-)
+from segkit.cli.options import ImagesArgument, OverwriteOption, SetOption, workers
+from segkit.cli.terminal import progress_bars, say, warn
 from segkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segkit.config.schema import Config
+    from segkit.config.schema import DataConfig
     from segkit.images import Dataset
 
 # The bank of a training without options.
@@ -61,115 +43,87 @@ def train(
         typer.Option(
             metavar="NAME|FILE|MODEL",
             help="Options: a name in configs/ (fast predicts in less time), a YAML file, or a model whose training is "
-            "repeated on the same images. auto compares filter banks with weights at hand.",
+            "repeated. auto compares filter banks with weights at hand.",
         ),
     ] = None,
-    other_images: Annotated[
-        bool, typer.Option("--other-images", help="With a model as --config: allow other images.")
-    ] = False,
     set_: SetOption = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of random numbers: the same seed gives the same model.")
-    ] = None,
-    only_annotated: OnlyAnnotatedOption = False,
-    level: LevelOption = None,
-    explain: Annotated[
-        bool,
-        typer.Option("--explain", help="Also explain the choices: channels, kernels, penalty, threshold."),
-    ] = False,
-    memory_limit: MemoryLimitOption = None,  # noqa: ARG001
-    device: DeviceOption = "cpu",  # noqa: ARG001
-    scheduler: SchedulerOption = None,
-    n_workers: WorkersOption = None,
-    quiet: QuietOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Learn a model from annotated images."""
+    """Learn a model from annotated images. segkit inspect MODEL --explain then explains the choices."""
     from segkit.config.recorded import read_training
     from segkit.config.schema import Config
     from segkit.images.outputs import refuse_existing, refuse_extension, refuse_unwritable
+    from segkit.segmentation.summary import summarise_training
 
     refuse_extension(output, ".segkit")
     refuse_existing([output], overwrite=overwrite)
     refuse_unwritable(output)
-    recorded = read_training(config) if config is not None and config.suffix == ".segkit" else None
-    if other_images and recorded is None:
-        raise ConfigError(
-            "--other-images: it is for --config MODEL.segkit, whose model has images of its own; leave it out"
-        )
-    overrides = [*(set_ or []), *([] if seed is None else [f"seed={seed}"])]
+    overrides = set_ or []
     auto = config == _AUTO and not config.exists()
     if auto and any(override.partition("=")[0].split(".")[0] == "bank" for override in overrides):
         raise ConfigError("--config auto beside --set bank: leave one out")
+    recorded = read_training(config) if config is not None and config.suffix == ".segkit" else None
     settings = recorded.configure(overrides) if recorded else Config.load(None if auto else config, overrides)
-    only_annotated = only_annotated or (recorded is not None and recorded.only_annotated)
     remove_unfinished_of(output)
-    dataset = _read_dataset(images, masks, settings, level, only_annotated=only_annotated)
-    notify = notifier(quiet=quiet)
-    for message in dataset.describe():
-        notify(message)
+    dataset = _read_dataset(images, masks, settings.data)
+    say(*dataset.describe())
     n_channels = dataset.images[0].shape[2]
     if auto:
         banks = _banks_at_hand(n_channels)
-        settings = Config.from_options(settings.to_settings()["config"] | {"bank": banks})
-        notify(_describe_banks(banks, n_channels, len(dataset.images)))
+        settings = Config.from_options(settings.model_dump(mode="json") | {"bank": banks})
+        say(_describe_banks(banks, n_channels, len(dataset.images)))
     segmenter = settings.build(z_spacing=dataset.z_spacing)
-    if recorded is not None:
-        for message in recorded.compare(segmenter, dataset, str(images), other_images=other_images):
-            notify(message)
-    with spread_over(scheduler, n_workers) as workers, progress_bars(quiet=quiet) as follow:
+    if recorded:
+        for note in recorded.compare(segmenter, dataset):
+            warn(f"note: {note}")
+    with workers() as spread, progress_bars() as follow:
         segmenter.fit(
             dataset.images,
             dataset.masks,
             instances=dataset.instances,
             label_map=dataset.label_map,
-            workers=workers,
+            workers=spread,
             progress=follow,
         )
     segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)
     segmenter.save(
         output,
-        embed_weights=settings.embeds_weights(segmenter.best_index_),
-        settings=settings.to_settings(only_annotated=only_annotated),
+        embed_weights=settings.training.embed_weights,
+        settings=settings.model_dump(mode="json"),
     )
-    summary, label_map = segmenter.summary_, segmenter.label_map_
-    (echo if explain else notify)(describe_training(summary, label_map, dataset.stems, explain=explain))
-    if lines := describe_alarms(segmenter.alarms_, explain=explain):
-        (echo if explain else notify)(lines)
+    say(*summarise_training(segmenter.summary_, segmenter.label_map_, dataset.stems))
+    say(*segmenter.alarms_.summarise())
     if dataset.instances is not None:
-        (echo if explain else notify)(describe_object_model(segmenter.objects_, explain=explain))
-    notify(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
-    if advice := _advise(settings, n_channels, explain=explain):
-        (echo if explain else notify)(advice)
+        say(segmenter.objects_.summarise())
+    say(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
+    # to a user who named no bank
+    if "bank" not in settings.model_fields_set and len(_banks_at_hand(n_channels)) > 1:
+        say("Weights of networks are here. --config auto compares their filters with the default bank")
 
 
-def _read_dataset(
-    images: Path, masks: Path, settings: Config, level: int | None, *, only_annotated: bool
-) -> Dataset:
+def _read_dataset(images: Path, masks: Path, data: DataConfig) -> Dataset:
     """Read the annotated images, or the annotated regions of an image that is read by region."""
     from segkit.images import load_pairs
     from segkit.images.annotated_regions import read_annotated_regions
     from segkit.images.large_image import is_by_region, open_large
 
-    data = settings.data
-    if level is None and not is_by_region(images):
-        return load_pairs(
-            images,
-            masks,
-            labels=data.labels,
-            unlabelled=data.unlabelled,
-            masks_are=data.masks,
-            instances=data.instances,
-            only_annotated=only_annotated,
-            reading=data.reading,
-        )
-    if data.model_fields_set:
-        given = ", ".join(f"data.{name}" for name in sorted(data.model_fields_set))
-        raise ConfigError(
-            f"{given}: {images} is read by region, and the regions name their classes: leave it out"
-        )
-    with open_large(images, level or 0) as slide:
-        return read_annotated_regions(slide, masks)
+    if data.level is not None or is_by_region(images):
+        data.refuse_others("level", here=f"for {images}, which is read by region")
+        with open_large(images, data.level or 0) as slide:
+            return read_annotated_regions(slide, masks)
+    dataset = load_pairs(
+        images,
+        masks,
+        labels=data.labels,
+        unlabelled=data.unlabelled,
+        masks_are=data.masks,
+        instances=data.instances,
+        only_annotated=data.only_annotated,
+        reading=data.reading,
+    )
+    if data.pixel_size is None:
+        return dataset
+    return replace(dataset, pixel_sizes=[data.pixel_size] * len(dataset.pixel_sizes))
 
 
 def _describe_banks(banks: Sequence[dict[str, Any]], n_channels: int, n_images: int) -> str:
@@ -183,15 +137,6 @@ def _describe_banks(banks: Sequence[dict[str, Any]], n_channels: int, n_images: 
     if n_images == 1:
         return f"Filter bank: networks ({names}). One image cannot tell which bank is better; two images or more can"
     return f"Filter bank: networks ({names}) or the default, whichever does better on images held out"
-
-
-def _advise(settings: Config, n_channels: int, *, explain: bool) -> str:
-    """Advise a user who named no bank what another one would need; empty where there is nothing to advise."""
-    if "bank" in settings.model_fields_set or n_channels not in (1, 3):
-        return ""
-    if len(_banks_at_hand(n_channels)) > 1:
-        return "Weights of networks are here. --config auto compares their filters with the default bank"
-    return _NEEDED if explain else ""
 
 
 def _banks_at_hand(n_image_channels: int) -> list[dict[str, Any]]:

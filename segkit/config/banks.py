@@ -11,7 +11,6 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
-    ClassVar,
     Literal,
     NamedTuple,
     Self,
@@ -44,12 +43,10 @@ from segkit.segmentation.segmenter import default_bank
 _MOST_ANGLES = 360
 # Options that name no bank are of this one.
 _UNNAMED = "scattering"
-# Kinds that no configuration names: a multiscale bank of dimension 3 is one of volumes.
-_WITHOUT_NAME = {"volume"}
 # Banks that rotations leave as they are.
 _INVARIANT = {"orbit", "position"}
-# Parameters that are no options: the seed is the run's, and the rest is for Python.
-_NO_OPTIONS = {"random_state", "pixels", "frequency_decreasing"}
+# Parameters that are no options: the seed is the run's, the images tell the planes, and the rest is for Python.
+_NO_OPTIONS = {"random_state", "n_planes", "pixels", "frequency_decreasing"}
 
 
 class Volume(NamedTuple):
@@ -93,16 +90,15 @@ def _known_network(name: str) -> str:
 
 
 class BankOptions(Section):
-    """The options of a bank: parameters of its constructor, and further ones."""
+    """The options of a bank: parameters of its constructor, and its name."""
 
-    further: ClassVar[dict[str, Any]] = {}
     name: str
 
     def describe(self, seed: int, volume: Volume) -> dict[str, Any]:  # noqa: ARG002
         """Describe the bank as `bank_from_dict` takes it; what is random is drawn from the seed."""
         kind = _kind_of(self.name)
         seeded = {"random_state": seed} if "random_state" in options_of(kind) else {}
-        return {"kind": kind} | self.model_dump(exclude={"name", "embed_weights"}) | seeded
+        return {"kind": kind} | self.model_dump(exclude={"name"}) | seeded
 
     def build(self, seed: int, volume: Volume = FLAT) -> FilterBank:
         """Make the bank."""
@@ -123,35 +119,24 @@ class _ConvNetOptions(BankOptions):
         return super().describe(seed, volume) | {"network": self.name}
 
 
-class _MultiscaleOptions(BankOptions):
-    further: ClassVar[dict[str, Any]] = {
-        "dimension": (Literal[2, 3], 2),
-        "z_spacing": (Annotated[float, Field(gt=0, le=1000)] | None, None),
-    }
+class _VolumeOptions(BankOptions):
+    """Without `z_spacing` the images tell how far planes are apart."""
 
-    @model_validator(mode="after")
-    def _fits_dimension(self) -> Self:
-        if self.dimension == 2:
-            self.refuse_idle(["z_spacing"], under="{at}dimension=2", cure="{at}dimension=3")
-        return self
+    z_spacing: Annotated[float, Field(gt=0, le=1000)] | None = None
 
     def describe(self, seed: int, volume: Volume) -> dict[str, Any]:
-        options = super().describe(seed, volume)
-        del options["dimension"], options["z_spacing"]
-        if self.dimension == 2:
-            return options
         if volume.n_planes == 1:
             raise ConfigError(
-                "dimension=3 of the multiscale bank needs the planes around each: add data.context=k, 3 sigma_max planes "
-                "for exact filters, or leave dimension out"
+                "the volume bank needs the planes around each: add data.context=k, 3 sigma_max planes for exact filters, or "
+                "take the multiscale bank"
             )
         z_spacing = self.z_spacing or volume.z_spacing
         if z_spacing is None:
             raise ConfigError(
-                "dimension=3 of the multiscale bank: the images do not tell how far planes are apart, or differ: give "
-                "z_spacing of that bank, the distance of planes divided by the width of a pixel"
+                "the volume bank: the images do not tell how far planes are apart, or differ: give z_spacing of that bank, "
+                "the distance of planes divided by the width of a pixel"
             )
-        return options | {"kind": "volume", "n_planes": volume.n_planes, "z_spacing": z_spacing}
+        return super().describe(seed, volume) | {"n_planes": volume.n_planes, "z_spacing": z_spacing}
 
 
 class _OrbitOptions(BankOptions):
@@ -166,22 +151,23 @@ class _OrbitOptions(BankOptions):
 
 
 _Orbit = Annotated[Any, AfterValidator(_known_orbit)]
-_SPECIAL = {"convnet": _ConvNetOptions, "multiscale": _MultiscaleOptions, "orbit": _OrbitOptions}
+_SPECIAL: dict[str, type[BankOptions]] = {
+    "convnet": _ConvNetOptions,
+    "volume": _VolumeOptions,
+    "orbit": _OrbitOptions,
+}
 
 
 def schema_of(kind: str) -> type[BankOptions]:
     """Make the schema of a bank from its constructor."""
-    base: type[BankOptions] = _SPECIAL.get(kind, BankOptions)
-    options = {name: option for name, option in options_of(kind).items() if name not in _NO_OPTIONS}
+    base = _SPECIAL.get(kind, BankOptions)
     fields: dict[str, Any] = {"name": (Literal[kind], kind)}
+    for name, option in options_of(kind).items():
+        if name not in _NO_OPTIONS | base.model_fields.keys():
+            hint = _in_yaml(option.annotation)
+            fields[name] = (hint, TypeAdapter(hint).validate_python(plain(option.default)))
     if kind == "convnet":  # its name is the network's
-        del fields["name"], options["network"]
-    for name, option in options.items():
-        hint = _in_yaml(option.annotation)
-        fields[name] = (hint, TypeAdapter(hint).validate_python(plain(option.default)))
-    fields |= base.further
-    if "weights" in options:
-        fields["embed_weights"] = (bool, True)
+        del fields["name"], fields["network"]
     if kind not in _INVARIANT:
         fields["orbit"] = (_Orbit, None)
     return create_model(f"{kind}_options", __base__=base, **fields)
@@ -200,7 +186,7 @@ def _in_yaml(hint: Any) -> Any:
     return hint
 
 
-BANK_SCHEMAS = {kind: schema_of(kind) for kind in BANKS if kind not in _WITHOUT_NAME}
+BANK_SCHEMAS = {kind: schema_of(kind) for kind in BANKS}
 
 
 def _kind_of(name: Any) -> str:
@@ -249,11 +235,6 @@ class StackedOptions(BankOptions):
         map(_options_in, default_bank().banks)
     )
     orbit: _Orbit = None
-
-    @property
-    def embed_weights(self) -> bool:
-        """Whether the model file holds the weights of the networks: only if every bank says so."""
-        return all(getattr(bank, "embed_weights", True) for bank in self.banks)
 
     def describe(self, seed: int, volume: Volume) -> dict[str, Any]:
         """Describe the banks; see `BankOptions.describe`."""

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from segkit._common import count
 from segkit.config.read import read_options
 from segkit.config.schema import Config
-from segkit.errors import InputError, ModelFileError
+from segkit.errors import ModelFileError
 from segkit.images import Dataset
 from segkit.segmentation.model_file import package_versions, read_model
 from segkit.segmentation.segmenter import Segmenter, segmenter_of
 
 
-@dataclass(frozen=True)
-class RecordedTraining:
+class RecordedTraining(NamedTuple):
     """Record of a training in a model file."""
 
     path: Path
     options: dict[str, Any]
-    only_annotated: bool
     n_images: int
     digest: str
     versions: dict[str, str]
@@ -31,23 +28,19 @@ class RecordedTraining:
         """Return the recorded configuration; overrides, ``key=value``, win over it."""
         return Config.from_options(read_options(None, overrides, base=self.options))
 
-    def compare(
-        self, segmenter: Segmenter, dataset: Dataset, images: str, *, other_images: bool = False
-    ) -> list[str]:
-        """Compare training images, and versions, with those of the model."""
+    def compare(self, segmenter: Segmenter, dataset: Dataset) -> list[str]:
+        """Say in what training set, and versions, differ from those of the model."""
+        notes = []
         digest = segmenter.digest_training_set(
             dataset.images, dataset.masks, instances=dataset.instances, label_map=dataset.label_map
         )
-        now = len(dataset.images)
-        differs = "some of them differ" if now == self.n_images else f"now there are {now}"
-        notes = []
-        if digest != self.digest and not other_images:
-            raise InputError(
-                f"{images}: not the images and masks that {self.path} was trained on ({count(self.n_images, 'image')}; "
-                f"{differs}): give those, or add --other-images to train with its settings on these"
-            )
         if digest != self.digest:
-            notes.append(f"Settings of {self.path}, on other images: {self.n_images} then, {now} now.")
+            now = len(dataset.images)
+            differs = "some of them differ" if now == self.n_images else f"now there are {now}"
+            notes.append(
+                f"not the images and masks that {self.path} was trained on ({count(self.n_images, 'image')}; {differs}): "
+                "its settings are used on these"
+            )
         versions = package_versions()
         unlike = [
             f"{name} {version} then, {versions[name]} now"
@@ -55,7 +48,7 @@ class RecordedTraining:
             if versions.get(name, version) != version
         ]
         if unlike:
-            notes.append(f"Other versions, so the model may differ a little: {'; '.join(unlike)}.")
+            notes.append(f"other versions, so the model may differ a little: {'; '.join(unlike)}")
         return notes
 
 
@@ -63,17 +56,11 @@ def read_training(path: Path) -> RecordedTraining:
     """Read what a model file records of its training."""
     header, arrays = read_model(path)
     summary = segmenter_of(header, arrays, str(path)).summary_
-    settings = header["settings"]
-    if settings is None:
+    if header["settings"] is None:
         raise ModelFileError(
             f"{path}: it records no settings of its training, as models by Python do not: give --config a name or a "
             f"YAML file"
         )
     return RecordedTraining(
-        path,
-        settings["config"],
-        settings["only_annotated"],
-        summary.n_images,
-        summary.training_set_sha256,
-        header["versions"],
+        path, header["settings"], summary.n_images, summary.training_set_sha256, header["versions"]
     )

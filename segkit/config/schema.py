@@ -6,12 +6,12 @@ in ``configs/`` describes it. A key that does not exist is an error that names t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -36,11 +36,13 @@ from segkit.config.banks import (
 from segkit.config.faults import Section, deepest, explain_value, locate, shown
 from segkit.config.read import read_options
 from segkit.errors import ConfigError, InputError
-from segkit.images import Reading
+from segkit.images import PixelSize, Reading
+from segkit.images.pixel_size import check_pixel_size
 from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.segmentation.segmenter import LAMBDAS, SELECTION_TOL, Segmenter
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
+Value = TypeVar("Value")
 # Far above what is useful: beyond it a run would not end, or fill the memory.
 Whole = Annotated[int, Field(gt=0, le=100_000)]
 # Features of more training pixels than this fill the memory of any machine.
@@ -98,7 +100,6 @@ class SVMConfig(Section):
     C: PositiveFloat | None = None
     lambdas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1, max_length=100)] = LAMBDAS
     loss: Literal["squared_hinge", "hinge"] = "squared_hinge"
-    class_weight: Literal["balanced"] | dict[int, float] | None = None
 
     @model_validator(mode="after")
     def _one_penalty_or_several(self) -> Self:
@@ -112,13 +113,22 @@ class SVMConfig(Section):
 
 
 class TrainingConfig(Section):
-    """Training pixels, normalisation, threshold and probabilities."""
+    """Training pixels, normalisation, threshold and probabilities, and whether the model file holds networks' weights."""
 
     pixels: Annotated[int, Field(ge=20, le=MOST_PIXELS)] = 20_000
     normalization: Literal["image", "set"] = "image"
     threshold: Literal["quantile+otsu", "quantile", "iou", "zero"] = "quantile+otsu"
     smallest_region: Annotated[float, Field(ge=0, le=1)] = 0.5
     probability: Literal["platt", "raw"] = "platt"
+    embed_weights: bool = True
+
+
+def _told(check: Callable[[], Value]) -> Value:
+    """Return what a check gives, and tell its fault as those of other options are told."""
+    try:
+        return check()
+    except InputError as error:
+        raise PydanticCustomError("data", "{reason}", {"reason": str(error)}) from error
 
 
 def _known_range(given: Any) -> Any:
@@ -128,50 +138,45 @@ def _known_range(given: Any) -> Any:
 
 
 def _reading_option(name: str, value: Any) -> Any:
-    """Check an option as `Reading` does, and tell its fault as the other options' are told."""
-    try:
-        return getattr(replace(Reading(), **{name: value}), name)
-    except InputError as error:
-        raise PydanticCustomError("reading", "{reason}", {"reason": str(error)}) from error
+    return _told(lambda: getattr(replace(Reading(), **{name: value}), name))
+
+
+def _known_size(given: Any) -> PixelSize | None:
+    """Read the side of a pixel, or its height and width: a list, or numbers with a comma in between."""
+    sizes: Any = given.split(",") if isinstance(given, str) else given
+    return None if given is None else _told(lambda: check_pixel_size(sizes))
 
 
 class DataConfig(Section):
-    """Reading of images, and meaning of masks: names of the classes, the value of unlabelled pixels, and objects."""
+    """Reading of images, and meaning of masks: names of the classes, the value of unlabelled pixels, and objects.
+
+    `level` is that of a pyramid, and makes an image be read by region. `pixel_size` is in micrometres. `only_annotated`
+    leaves out images without a mask, and masks without a labelled pixel.
+    """
 
     axes: Annotated[str, AfterValidator(partial(_reading_option, "axes"))] | None = None
     range: Annotated[str | None, BeforeValidator(_known_range)] = None
     context: Annotated[int, BeforeValidator(partial(_reading_option, "context"))] = 0
+    level: Annotated[int, Field(ge=0)] | None = None
+    pixel_size: Annotated[PixelSize | None, BeforeValidator(_known_size)] = None
 
     labels: dict[NonNegativeInt, str] | None = None
     unlabelled: Annotated[int, Field(ge=0, lt=2**32)] | None = None
     masks: Literal["instances", "classes"] | None = None
     instances: Path | None = None
+    only_annotated: bool = False
 
     @property
     def reading(self) -> Reading:
         """How images are read."""
         return Reading(self.axes, self.range, self.context)
 
-    def refuse_objects(self) -> None:
-        """Refuse objects where classes are compared."""
-        key = "data.masks=instances" if self.masks == "instances" else "data.instances"
-        if self.masks == "instances" or self.instances is not None:
+    def refuse_others(self, *known: str, here: str = "here") -> None:
+        """Refuse options that a command does not know."""
+        if others := sorted(self.model_dump(exclude_defaults=True).keys() - set(known)):
             raise ConfigError(
-                f"{key} tells objects apart, and classes are compared here: give masks of classes, and leave it out"
+                f"data.{others[0]}: only {', '.join(known)} of data can be given {here}: leave it out"
             )
-
-    def require_objects(self) -> None:
-        """Refuse classes where masks have to number objects."""
-        for key, is_set in {
-            "data.masks=classes": self.masks == "classes",
-            "data.labels": self.labels is not None,
-            "data.instances": self.instances is not None,
-        }.items():
-            if is_set:
-                raise ConfigError(
-                    f"{key} is for masks of classes, and masks have to number objects here: give the objects as masks, "
-                    f"and leave it out"
-                )
 
 
 class Config(Section):
@@ -201,18 +206,6 @@ class Config(Section):
             return cls.model_validate(options)
         except SchemaError as error:
             raise ConfigError(_explain(deepest(error.errors(), options), options)) from error
-
-    def to_settings(self, *, only_annotated: bool = False) -> dict[str, Any]:
-        """Return what a model file records of a training, JSON-able for `Segmenter.save`.
-
-        These are all options, also those that were not given, and whether what was not annotated was left out.
-        """
-        return {"config": self.model_dump(mode="json"), "only_annotated": only_annotated}
-
-    def embeds_weights(self, index: int) -> bool:
-        """Whether the model file holds the weights of the networks of the bank at a place in the list."""
-        bank = self.bank[index] if isinstance(self.bank, tuple) else self.bank
-        return bool(getattr(bank, "embed_weights", True))
 
     def build(self, *, z_spacing: float | None = None) -> Segmenter:
         """Make the segmenter that these options describe, not fitted.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 from scipy import ndimage
 
 from segkit._common import FloatArray, is_whole
@@ -50,7 +52,12 @@ class VolumeBank(FilterBank):
     """
 
     def __init__(
-        self, *, n_planes: int = 1, z_spacing: float = 1.0, sigma_min: float = 1.0, sigma_max: float = 8.0
+        self,
+        *,
+        n_planes: int = 1,
+        z_spacing: float = 1.0,
+        sigma_min: Annotated[float, Field(ge=0.1, le=256)] = 1.0,
+        sigma_max: Annotated[float, Field(gt=0, le=256)] = 8.0,
     ) -> None:
         self.n_planes = n_planes
         self.z_spacing = z_spacing

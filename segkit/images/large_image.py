@@ -178,7 +178,7 @@ def _level_of(path: Path, group: Any, name: str, level: int) -> Any:
         return group[name]
     except KeyError:
         raise InputError(
-            f"level {level} of its pyramid, {path / name}, is missing: copy the image anew, or give another --level",
+            f"level {level} of its pyramid, {path / name}, is missing: copy the image anew, or give another data.level",
             source=path,
         ) from None
 

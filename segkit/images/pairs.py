@@ -57,7 +57,7 @@ from segkit.images.stems import (
 _N_ODD_NAMED = 3
 # Distances of planes that differ by less are rounded alike.
 _SAME_SPACING = 1.01
-_LEAVE_OUT = ", or train without such images (segkit train --only-annotated, in Python only_annotated=True)"
+_LEAVE_OUT = ", or train without such images (--set data.only_annotated=true, in Python only_annotated=True)"
 
 
 class Pair(NamedTuple):

@@ -54,7 +54,7 @@ def hand_over(
     options = config.model_dump(mode="json", exclude_defaults=True)
     of_images = {key: value for key, value in options.get("data", {}).items() if key in ("axes", "range")}
     of_masks = {"labels": meanings["labels"], "unlabelled": meanings["unlabelled"], "masks": "classes"}
-    options["data"] = of_images | of_masks
+    options["data"] = of_images | of_masks | {"only_annotated": True}
     settings = Config.from_options(options)
     images, masks = project.training_files()
     output = project.output
@@ -76,9 +76,9 @@ def hand_over(
     write_text(files.options, yaml.safe_dump(options, sort_keys=False, allow_unicode=True))
     segmenter.save(
         files.model,
-        embed_weights=settings.embeds_weights(segmenter.best_index_),
-        settings=settings.to_settings(only_annotated=True),
+        embed_weights=settings.training.embed_weights,
+        settings=settings.model_dump(mode="json"),
     )
     words = ["segkit", "train", str(images), str(files.masks), "-o", str(files.model)]
-    words += ["--config", str(files.options), "--only-annotated", "--overwrite"]
+    words += ["--config", str(files.options), "--overwrite"]
     return files._replace(command=shlex.join(words))

@@ -178,7 +178,7 @@ class Cluster:
             distributed.comm.get_address_host(self.scheduler)
         except (ValueError, TypeError) as error:
             raise ConfigError(
-                f"--scheduler {self.scheduler}: expected local, or an address such as tcp://node17:8786"
+                f"workers {self.scheduler}: expected a number, local, or the address of a scheduler such as tcp://node17:8786"
             ) from error
 
     def _connect(self, distributed: Any, address: Any) -> Any:
@@ -186,7 +186,7 @@ class Cluster:
             return distributed.Client(address, timeout=self.timeout, set_as_default=False)
         except (OSError, TimeoutError) as error:
             raise ClusterError(
-                f"--scheduler {self.scheduler}: no scheduler answers there: start one (dask scheduler), or give local"
+                f"workers {self.scheduler}: no scheduler answers there: start one (dask scheduler), or give local"
             ) from error
 
     def _wait_for_workers(self, n_workers: int) -> None:
@@ -194,7 +194,7 @@ class Cluster:
             self._client.wait_for_workers(n_workers, timeout=self.timeout)
         except TimeoutError as error:
             raise ClusterError(
-                f"--scheduler {self.scheduler}: {count(len(self._client.nthreads()), 'worker')} after {self.timeout:g} s, "
+                f"scheduler {self.scheduler}: {count(len(self._client.nthreads()), 'worker')} after {self.timeout:g} s, "
                 f"expected {n_workers}: start more (dask worker {self.scheduler} --nthreads 1), or ask for fewer"
             ) from error
 

@@ -195,11 +195,6 @@ class _Origin(_Part):
     licence: str | None
 
 
-class _Settings(_Part):
-    config: dict[str, Any]
-    only_annotated: bool
-
-
 class _Header(_Part):
     bank: _Bank
     weights_sha256: str | None
@@ -217,7 +212,7 @@ class _Header(_Part):
     reading: _Reading
     parameters: Parameters
     summary: _Summary
-    settings: _Settings | None
+    settings: dict[str, Any] | None
     versions: _Versions
 
     @model_validator(mode="after")

@@ -296,7 +296,7 @@ def _check_sources(bank: dict[str, Any], arrays: Arrays, path: str) -> None:
         if str(source).startswith(("http://", "https://")) and not is_cached(str(source)):
             raise ModelFileError(
                 f"its network weights are at {source}, and a model file starts no download; download them into "
-                f"{cached_file(str(source))}, or train again with bank.embed_weights=true",
+                f"{cached_file(str(source))}, or train again with training.embed_weights=true",
                 source=path,
             )
 

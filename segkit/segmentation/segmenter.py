@@ -393,8 +393,7 @@ class Segmenter(BaseSegmenter):
             Store the network weights too. Without them loading looks for them where training found them. Weights learnt
             from the training images are always stored.
         settings : dict, optional
-            Settings for ``segkit train --config MODEL``: its whole configuration, ``config``, and whether only annotated
-            images were used, ``only_annotated``. A loaded model keeps its own.
+            The whole configuration, for ``segkit train --config MODEL``. A loaded model keeps its own.
         """
         check_is_fitted(self, "classifier_")
         if settings is not None:

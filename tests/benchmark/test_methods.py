@@ -133,7 +133,7 @@ def test_bad_options_of_a_method():
         ("unet", "depth=1000", "depth=1000: input should be less than or equal to 8"),
         ("unet", "kind=resnet", "kind 'resnet' is none of segkit, forest, fcn, unet"),
         ("unet", "learning_rate=[]", "learning_rate"),
-        ("segkit-vgg", "svm.class_weigth=1", "unknown key svm.class_weigth: the nearest is svm.class_weight"),
+        ("segkit-vgg", "svm.los=1", "unknown key svm.los: the nearest is svm.loss"),
         ("segkit-vgg", "seed=3", "seed is the same for all methods: give it by --seeds"),
         ("segkit-vgg", "data.unlabelled=3", "data is the same for all methods: give it beside the methods"),
         (

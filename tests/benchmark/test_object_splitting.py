@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from segkit.benchmark import Benchmark, load_data
+from segkit.benchmark import Benchmark
 from segkit.benchmark.object_splitting import (
     connected_components,
     count_matches,
@@ -18,7 +18,7 @@ from segkit.benchmark.object_splitting import (
 )
 from segkit.benchmark.results import write_csv
 from segkit.benchmark.unit import run_unit
-from segkit.errors import ConfigError, InputError, OutputError
+from segkit.errors import InputError, OutputError
 from segkit.evaluation import score_objects
 from segkit.evaluation.statistics import bootstrap_interval
 from segkit.images import LabelMap, load_pairs, write_image, write_mask
@@ -69,7 +69,7 @@ def job(folder, method, *, masks="masks", unlabelled=None):
 
 
 def benchmark(folder, output, methods, *, masks="masks", **options):
-    known = {"objects": True, "masks_are": "instances"} | options
+    known = {"masks_are": "instances"} | options
     return Benchmark(folder / "images", folder / masks, output, methods, [2], [0], **known)
 
 
@@ -239,34 +239,25 @@ def test_finished_runs_are_kept_and_not_mixed(finished, discs, small_forest, mon
     again = benchmark(discs, run.output, [small_forest])
     again.check_output(resume=True)
     assert len(again.run(notify=pytest.fail)["records"]) == len(result["records"])
-    without = benchmark(discs, run.output, [small_forest], masks="classes", objects=False)
-    with pytest.raises(OutputError, match="holds runs with scores of objects: add --objects, or choose"):
+    without = benchmark(discs, run.output, [small_forest], masks="classes", masks_are="classes")
+    with pytest.raises(OutputError, match=r"with scores of objects: add --set data\.masks=inst"):
         without.check_output(resume=True)
     [path, *_] = (run.output / "units").glob("forest*.json")
     content = json.loads(path.read_text())
     del content["unit"]["objects"]
     (tmp_path / "units").mkdir()
     (tmp_path / "units" / path.name).write_text(json.dumps(content))
-    with pytest.raises(OutputError, match="without scores of objects: leave --objects out, or choose"):
+    with pytest.raises(OutputError, match=r"without scores of objects: leave out --set data\.masks=inst"):
         benchmark(discs, tmp_path, [small_forest]).check_output(resume=True)
 
 
 def test_without_objects_no_run_knows_of_them(discs, small_forest, tmp_path):
-    run = benchmark(discs, tmp_path, [small_forest], masks="classes", objects=False, masks_are=None)
+    run = benchmark(discs, tmp_path, [small_forest], masks="classes", masks_are="classes")
     options = run._options(run.units[0])
     assert "objects" not in options
     assert "object_thresholds" not in run.run(notify=pytest.fail)
-    with pytest.raises(InputError, match="hold classes, and --objects scores objects one by one: give masks"):
-        benchmark(discs, tmp_path, [small_forest], masks="classes", masks_are=None)
-
-
-def test_options_of_classes_are_refused():
-    for option in ("data.masks=classes", "data.labels={0: a, 1: b}", "data.instances=x"):
-        with pytest.raises(ConfigError, match="is for masks of classes, and masks have to number objects"):
-            load_data(None, [option], objects=True)
-    assert load_data(None, ["data.masks=instances"], objects=True).masks == "instances"
-    with pytest.raises(ConfigError, match="classes are compared here"):
-        load_data(None, ["data.masks=instances"])
+    with pytest.raises(InputError, match="pieces: one value for all objects"):
+        benchmark(discs, tmp_path, [small_forest], masks="classes")
 
 
 def touching_discs(distance):

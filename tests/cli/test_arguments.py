@@ -13,10 +13,9 @@ from segkit.cli import commands as cli
 from segkit.errors import InputError
 from segkit.images import load_pairs, write_image, write_mask
 
-COMMANDS = ["train", "predict", "annotate", "measure", "evaluate", "benchmark", "inspect", "demo"]
 OPTIONS = [
-    "-o", "--output", "--overwrite", "-q", "--quiet", "--config", "--set", "--seed", "--only-annotated", "--explain",
-    "--probability", "--overlay", "--objects", "--pixel-size", "--images", "--json", "--title", "--", "--methods",
+    "-o", "--output", "--overwrite", "-q", "--quiet", "--config", "--set", "--workers", "--device", "--explain",
+    "--probability", "--overlay", "--objects", "--debug", "--images", "--memory-limit", "--", "--methods",
     "--train-sizes", "--seeds", "--groups", "--test", "--resume", "--classes", "--masks", "--model", "--port",
     "--no-browser", "--version", "--help", "-h", "--labels", "-x",
 ]  # fmt: skip
@@ -64,8 +63,8 @@ def segkit(prepared, monkeypatch, capsys):
 
     monkeypatch.chdir(prepared)
     for place in (
-        "segkit.segmentation.segmenter.Segmenter._fit", "segkit.benchmark.Benchmark.run", "segkit.cli.demo.run_demo",
-        "segkit.cli.demo.run_object_demo", "segkit.annotate.serve",
+        "segkit.segmentation.segmenter.Segmenter._fit", "segkit.benchmark.Benchmark.run", "segkit.cli.demo_runs.run_demo",
+        "segkit.cli.demo_runs.run_object_demo", "segkit.annotate.serve",
     ):  # fmt: skip
         monkeypatch.setattr(place, stop)
 
@@ -82,11 +81,11 @@ def segkit(prepared, monkeypatch, capsys):
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(command=st.sampled_from(COMMANDS), words=st.lists(WORD, max_size=8))
+@given(command=st.sampled_from(cli.COMMANDS), words=st.lists(WORD, max_size=8))
 @example(command="train", words=["images", "masks", "-o", "new.segkit"])
 @example(command="predict", words=["m.segkit", "images", "-o", "\udcff\x1b[2J"])
 @example(command="inspect", words=["images", "masks", "--set", "seed"])
-@example(command="evaluate", words=["masks", "masks", "--title", "\udcff", "-o", "report"])
+@example(command="evaluate", words=["masks", "masks", "--set", "\udcff", "-o", "report"])
 @example(command="benchmark", words=["images", "masks", "-o", "b", "--train-sizes", "9" * 5000])
 def test_any_words(segkit, command, words):
     code, out, err = segkit([command, *words])

@@ -1,6 +1,9 @@
 import pytest
 import torch
 
+from segkit.cli.options import WORKERS, workers
+from segkit.errors import ConfigError
+
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a graphics card")
 @pytest.mark.parametrize("command", ["train", "predict"])
@@ -11,18 +14,24 @@ def test_a_missing_card_ends_a_command_with_one_line(segkit, tmp_path, command):
     assert err.count("\n") == 1
 
 
-def test_unknown_devices_are_refused(segkit, tmp_path):
-    status, _, err = segkit("train", tmp_path, tmp_path, "-o", tmp_path / "out.segkit", "--device", "tpu")
-    assert (status, err.strip()) == (2, "segkit: device 'tpu': choose one of auto, cpu, cuda")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--device", "tpu", "inspect", "x"], "segkit: device 'tpu': choose one of auto, cpu, cuda"),
+        (["inspect", "--device=tpu", "x"], "segkit: device 'tpu': choose one of auto, cpu, cuda"),
+        (["inspect", "x", "--device", "tpu", "-q"], "segkit: device 'tpu': choose one of auto, cpu, cuda"),
+        (["inspect", "--", "--device"], "segkit: --device: no such file or folder"),
+        (["inspect", "x", "--device"], "Option '--device' requires an argument"),
+    ],
+)
+def test_options_of_the_program_stand_before_and_after_the_command(segkit, words, told):
+    status, _, err = segkit(*words)
+    assert status == 2
+    assert told in err
 
 
 def test_workers_compute_on_processors(monkeypatch):
-    from segkit.cli.options import spread_over
-    from segkit.errors import ConfigError
-
     monkeypatch.setattr("segkit._device._devices", ["cuda"])
-    with (
-        pytest.raises(ConfigError, match="--device beside --scheduler or --workers"),
-        spread_over("local", None),
-    ):
+    WORKERS.set("local")
+    with pytest.raises(ConfigError, match="--device beside --workers"), workers():
         pass

@@ -12,7 +12,7 @@ import pytest
 from segkit._files import locked_folder
 from segkit.images import write_mask
 
-FILES = {"index.html", "scores.csv", "summary.csv"}
+FILES = {"index.html", "scores.csv", "summary.csv", "scores.json"}
 
 
 @pytest.fixture
@@ -82,15 +82,14 @@ def test_nothing_to_score_is_an_error(run, folders, tmp_path):
 def test_a_fault_at_a_write_names_the_file_and_leaves_each_file_whole_or_absent(
     run, folders, tmp_path, monkeypatch
 ):
-    output, json_file = tmp_path / "report", tmp_path / "scores.json"
-    arguments = (*folders, "-o", output, "--json", json_file, "--title", "t")
+    output = tmp_path / "report"
+    arguments = (*folders, "-o", output)
     status, out, err = run(*arguments)
     assert (status, err) == (0, "")
     assert "missing" not in out
     assert set(summary_of(output).values()) == {("written", "")}
-    whole = {path.name: path.read_bytes() for path in (json_file, *(output / name for name in FILES))}
+    whole = {path.name: path.read_bytes() for path in (output / name for name in FILES)}
     shutil.rmtree(output)
-    json_file.unlink()
     calls = []
 
     def fail_at_the_third(path):
@@ -100,7 +99,7 @@ def test_a_fault_at_a_write_names_the_file_and_leaves_each_file_whole_or_absent(
 
     monkeypatch.setattr("segkit._files.write._sync", fail_at_the_third)
     status, _, err = run(*arguments)
-    left = [path for path in (json_file, *output.glob("[!.]*")) if path.exists()]
+    left = list(output.glob("[!.]*"))
     assert len(left) == 2
     assert all(path.read_bytes() == whole[path.name] for path in left)
     assert not list(tmp_path.rglob("*.part*"))
@@ -115,24 +114,6 @@ def test_two_runs_into_one_folder(run, folders, tmp_path):
     assert status == 2
     assert f"{tmp_path / 'report'} is in use by another program" in err
     assert not (tmp_path / "report").exists()
-
-
-def test_scores_are_written_into_json_files_only(run, folders, tmp_path):
-    (tmp_path / "m.segkit").write_bytes(b"a model")
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    for name in ("report/index.html", "masks/a.png", "m.segkit", "scores"):
-        status, _, err = run(*folders, "-o", tmp_path / "report", "--json", tmp_path / name, "--overwrite")
-        assert status == 2
-        assert err.count("\n") == 1
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-
-
-def test_scores_do_not_lie_among_masks(run, folders):
-    """They would be read as outlines the next time."""
-    status, _, err = run(*folders, "--json", folders[1] / "scores.json")
-    assert status == 2
-    assert "choose a folder elsewhere" in err
-    assert not (folders[1] / "scores.json").exists()
 
 
 def test_a_full_disk_names_a_file_of_the_report(run, folders, tmp_path, monkeypatch):

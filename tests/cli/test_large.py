@@ -29,7 +29,7 @@ def slide(path):
 
 def test_an_image_by_region(model, segkit, tmp_path):
     pytest.importorskip("zarr")
-    line = ["predict", model, slide(tmp_path / "slide.tif"), "-o", tmp_path / "out", "--level", "0"]
+    line = ["predict", model, slide(tmp_path / "slide.tif"), "-o", tmp_path / "out", "--set", "data.level=0"]
     status, out, err = segkit(*line)
     assert (status, err) == (0, "")
     assert f"1 tile, labels in {tmp_path / 'out' / 'slide.tif'}" in out
@@ -40,7 +40,7 @@ def test_an_image_by_region(model, segkit, tmp_path):
         f"segkit: {tmp_path / 'out' / 'slide.tif'} exists: --resume goes on, --overwrite replaces it",
     )
     assert segkit(*line, "--resume")[0] == 0
-    status, out, err = segkit(*line, "--resume", "--probability", "--pixel-size", "0.5")
+    status, out, err = segkit(*line, "--resume", "--probability", "--set", "data.pixel_size=0.5")
     assert (status, err) == (0, "")
     maps = tmp_path / "out" / "probability" / "slide.tif"
     assert f"probability in {maps}" in out
@@ -84,7 +84,7 @@ def test_a_limit_of_memory_is_held_by_the_command(model, segkit, tmp_path):
 
 
 def test_a_dry_run_of_an_image_by_region_says_why_not(model, segkit, tmp_path):
-    for line in ([slide(tmp_path / "slide.tif"), "--level", "0"], [tmp_path / "slide.zarr"]):
+    for line in ([slide(tmp_path / "slide.tif"), "--set", "data.level=0"], [tmp_path / "slide.zarr"]):
         status, _, err = segkit("predict", model, *line, "-o", tmp_path / "out", "--dry-run")
         assert status == 2
         assert err.startswith(f"segkit: --dry-run: {line[0]} is read by region")
@@ -98,6 +98,8 @@ def test_options_of_data_are_not_left_out_without_a_word(segkit, tmp_path):
         "-o",
         tmp_path / "new.segkit",
     ]
-    status, _, err = segkit(*line, "--level", "0", "--set", "data.range=0..4095")
+    status, _, err = segkit(*line, "--set", "data.level=0", "--set", "data.range=0..4095")
     assert (status, err.count("\n")) == (2, 1)
-    assert err.startswith(f"segkit: data.range: {tmp_path / 'slide.tif'} is read by region")
+    assert (
+        f"data.range: only level of data can be given for {tmp_path / 'slide.tif'}, which is read by" in err
+    )

@@ -24,7 +24,7 @@ def rows_of(path):
 
 def test_objects_are_measured_and_told(folder, segkit):
     code, out, err = segkit(
-        *("measure", "masks", "--images", "images", "-o", "out", "--overlay", "--pixel-size", "0.5")
+        *("measure", "masks", "--images", "images", "-o", "out", "--overlay", "--set", "data.pixel_size=0.5")
     )
     assert (code, err) == (0, "")
     assert out.splitlines() == [
@@ -79,9 +79,9 @@ def test_what_masks_hold_can_be_set(folder, segkit):
 
 
 def test_a_pixel_size_nobody_has(folder, segkit):
-    code, out, err = segkit("measure", "masks", "-o", "out", "--pixel-size=nan")
+    code, out, err = segkit("measure", "masks", "-o", "out", "--set", "data.pixel_size=nan")
     assert (code, out) == (2, "")
-    assert err.startswith("segkit: pixel size ")
+    assert err.startswith("segkit: data.pixel_size='nan': pixel size nan")
     assert err.endswith(
         ", expected micrometres, 0.00001 to 100,000: give the width of a pixel, such as 0.325, or height and width\n"
     )
@@ -89,11 +89,11 @@ def test_a_pixel_size_nobody_has(folder, segkit):
 
 
 def test_height_and_width_of_a_pixel(folder, segkit):
-    assert segkit("measure", "masks", "-o", "out", "-q", "--pixel-size", "0.5,0.25")[0] == 0
+    assert segkit("measure", "masks", "-o", "out", "-q", "--set", "data.pixel_size=0.5,0.25")[0] == 0
     row = rows_of(folder / "out" / "images.csv")[0]
     assert (row["pixel_height_um"], row["pixel_width_um"]) == ("0.5", "0.25")
     for given in ("wide", "1,2,3", "0.5,"):
-        code, _, err = segkit("measure", "masks", "-o", "new", "--pixel-size", given)
+        code, _, err = segkit("measure", "masks", "-o", "new", "--set", f"data.pixel_size={given}")
         assert (code, err.count("\n")) == (2, 1)
         assert "give " in err
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from segkit.cli.demo import run_object_demo
+from segkit.cli.demo_runs import run_object_demo
 from segkit.features import MultiscaleBank
 from segkit.images import read_instances
 
@@ -18,14 +18,14 @@ from segkit.images import read_instances
 def demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("segkit.cli.demo.N_TRAIN_OBJECTS", 2)
-        patch.setattr("segkit.cli.demo.N_TEST_OBJECTS", 3)
-        patch.setattr("segkit.cli.demo.SHAPE", (80, 80))
+        patch.setattr("segkit.cli.demo_runs.N_TRAIN_OBJECTS", 2)
+        patch.setattr("segkit.cli.demo_runs.N_TEST_OBJECTS", 3)
+        patch.setattr("segkit.cli.demo_runs.SHAPE", (80, 80))
         patch.setattr(
             "segkit.segmentation.segmenter.default_bank",
             lambda: MultiscaleBank(sigma_max=2),
         )
-        return folder, run_object_demo(folder, seed=3)
+        return folder, run_object_demo(folder)
 
 
 def rows_of(path):
@@ -52,12 +52,11 @@ def test_all_files_are_there(demo):
 
 def test_tables_count_the_objects_of_the_label_images(demo):
     folder, result = demo
-    assert result.tables == (folder / "predictions" / "objects.csv", folder / "predictions" / "images.csv")
-    counted = {row["image"]: int(row["count"]) for row in rows_of(result.tables[1])}
+    counted = {row["image"]: int(row["count"]) for row in rows_of(folder / "predictions" / "images.csv")}
     labels = {stem: read_instances(folder / "predictions" / "objects" / f"{stem}.tif") for stem in counted}
     assert counted == {stem: np.unique(ids[ids > 0]).size for stem, ids in labels.items()}
-    assert list(counted.values()) == result.scores.n_predicted.tolist()
-    objects = rows_of(result.tables[0])
+    assert counted == {one["stem"]: one["n_predicted"] for one in result.scores["objects"]["images"]}
+    objects = rows_of(folder / "predictions" / "objects.csv")
     assert len(objects) == sum(counted.values())
     assert all(float(row["area_um2"]) == int(row["area_px"]) / 4 for row in objects)
     for stem, number in counted.items():
@@ -66,18 +65,20 @@ def test_tables_count_the_objects_of_the_label_images(demo):
 
 
 def test_it_says_in_three_lines_how_well_it_counts(demo):
-    _, result = demo
-    learnt, counted, tables = result.describe().splitlines()
+    folder, result = demo
+    learnt, counted, tables = result.told.splitlines()
+    taught = [read_instances(folder / "train" / "masks" / f"{stem}.png").max() for stem in ("01", "02")]
+    scores = result.scores["objects"]
     assert learnt == (
-        f"Learnt from 2 pictures with {result.n_taught} numbered nuclei; found {result.scores.n_predicted.sum()} nuclei in "
-        f"3 other pictures, which hold {result.scores.n_true.sum()}."
+        f"Learnt from 2 pictures with {sum(taught)} numbered nuclei; found {scores['n_predicted']} nuclei in "
+        f"3 other pictures, which hold {scores['n_true']}."
     )
     assert re.match(
         r"The count of a picture is off by [\d.]+ on average\. AP at IoU 0\.5: [01]\.\d\d \(95 % ", counted
     )
-    assert str(result.tables[0]) in tables
+    assert str(folder / "predictions" / "objects.csv") in tables
     assert str(result.picture) in tables
-    assert result.scores.values["ap_50"] > 0.3
+    assert scores["scores"]["ap_50"]["value"] > 0.3
 
 
 def test_the_command_gives_it_a_folder_of_its_own(tmp_path, monkeypatch, segkit):
@@ -85,9 +86,9 @@ def test_the_command_gives_it_a_folder_of_its_own(tmp_path, monkeypatch, segkit)
 
     def stand_in(output, **_):
         asked.append(output.name)
-        return SimpleNamespace(describe=lambda: "three lines")
+        return SimpleNamespace(told="three lines")
 
-    monkeypatch.setattr("segkit.cli.demo.run_object_demo", stand_in)
+    monkeypatch.setattr("segkit.cli.demo_runs.run_object_demo", stand_in)
     monkeypatch.chdir(tmp_path)
     assert segkit("demo", "--objects") == (0, "three lines\n", "")
     assert asked == ["segkit-demo-objects"]

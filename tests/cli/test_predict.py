@@ -14,7 +14,7 @@ import pytest
 
 from segkit import ModuleBank, Segmenter
 from segkit._files import locked_folder
-from segkit.cli.interrupt import terminated_as_by_ctrl_c
+from segkit.cli.entry import terminated_as_by_ctrl_c
 from segkit.features import Module
 from segkit.images import write_image
 from segkit.segmentation import folders

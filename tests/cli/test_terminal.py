@@ -1,32 +1,27 @@
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 import segkit.cli.terminal
-from segkit.cli.terminal import (
-    describe_alarms,
-    describe_benchmark,
-    describe_scores,
-    echo,
-    progress_bars,
-    show_warning,
-)
-from segkit.segmentation.alarms import Alarms, ExpectedIoU
+from segkit.cli.benchmark import describe_benchmark
+from segkit.cli.evaluate import describe_scores
+from segkit.cli.terminal import QUIET, echo, progress_bars, show_warning
 
 
 @pytest.fixture(autouse=True)
 def _no_colours(monkeypatch):
     """With them rich takes any stream for a terminal."""
     monkeypatch.delenv("FORCE_COLOR", raising=False)
+    QUIET.set(False)
 
 
 def test_a_log_has_a_line_now_and_then(capsys, monkeypatch):
     monkeypatch.setattr(segkit.cli.terminal, "SECONDS_BETWEEN_LINES", -1)
-    with progress_bars(quiet=False) as follow:
+    with progress_bars() as follow:
         assert list(follow("ab", "Segmenting")) == ["a", "b"]
     assert capsys.readouterr().err == "Segmenting: 1 of 2\nSegmenting: 2 of 2\n"
-    with progress_bars(quiet=True) as follow:
+    QUIET.set(True)
+    with progress_bars() as follow:
         list(follow("ab", "Segmenting"))
     assert capsys.readouterr().err == ""
 
@@ -34,13 +29,13 @@ def test_a_log_has_a_line_now_and_then(capsys, monkeypatch):
 def test_what_begins_in_a_log_ends_there(capsys, monkeypatch):
     seconds = iter([0, 31, 32, 33, 34, 35, 36])
     monkeypatch.setattr(segkit.cli.terminal, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
-    with progress_bars(quiet=False) as follow:
+    with progress_bars() as follow:
         list(follow("abcd", "Segmenting"))
     assert capsys.readouterr().err == "Segmenting: 1 of 4\nSegmenting: 4 of 4\n"
 
 
 def test_a_log_is_not_filled(capsys):
-    with progress_bars(quiet=False) as follow:
+    with progress_bars() as follow:
         list(follow(range(1000), "Segmenting"))
     assert capsys.readouterr().err == ""
 
@@ -102,7 +97,7 @@ def test_scores_of_objects_stand_above_those_of_pixels():
 def test_progress_within_progress(capsys, monkeypatch, logs):
     """The tiles of each image are followed, and their bars make room for the next image's."""
     monkeypatch.setattr(segkit.cli.terminal, "SECONDS_BETWEEN_LINES", -1 if logs else 1000)
-    with progress_bars(quiet=False) as follow:
+    with progress_bars() as follow:
         bars = follow.__self__._bars
         for _ in follow("ab", "Segmenting"):
             assert list(follow(range(2), "Tiles")) == [0, 1]
@@ -110,29 +105,6 @@ def test_progress_within_progress(capsys, monkeypatch, logs):
     lines = capsys.readouterr().err.splitlines()
     tiles = ["Tiles: 1 of 2", "Tiles: 2 of 2"]
     assert lines == ([*tiles, "Segmenting: 1 of 2", *tiles, "Segmenting: 2 of 2"] if logs else [])
-
-
-def test_the_margin_is_told_and_explained():
-    expected = ExpectedIoU(0.02, np.array([0.01, 0.02, 0.03, 0.064]), np.ones(2))
-    alarms = Alarms(("background", "cell"), (0, 0), 4, expected, None)
-    told = (
-        "Expected IoU of a new image is within 0.06 of the truth in 80 % of images (from 4 training images)."
-    )
-    assert describe_alarms(alarms) == told
-    first, second = describe_alarms(alarms, explain=True).splitlines()
-    assert first == told
-    assert second == (
-        "Expected IoU: from the probabilities of an image's pixels. On 4 held-out training images they were too high by "
-        "0.020 on average, which is taken off. Margins: 0.064 in 80 % of images and unknown for 90 % of images; they take 4 "
-        "and 9 training images."
-    )
-
-
-def test_nothing_is_said_of_margins_that_are_unknown():
-    for expected in (None, ExpectedIoU(0.0, np.full(3, 0.1), np.ones(2))):
-        alarms = Alarms(("background", "cell"), (0, 0), 3, expected, None)
-        assert describe_alarms(alarms) == ""
-        assert "unknown" in describe_alarms(alarms, explain=True)
 
 
 def test_control_characters_of_names_do_not_reach_the_terminal(capsys):

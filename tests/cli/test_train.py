@@ -47,7 +47,7 @@ def train(segkit, folder, *options, images="images"):
 
 def test_auto_compares_networks_at_hand_with_the_default_bank(folder, weights, segkit):
     weights()
-    code, out, err = train(segkit, folder, "--config", "auto", *SMALL, "--explain")
+    code, out, err = train(segkit, folder, "--config", "auto", *SMALL)
     assert code == 0, err
     assert "Filter bank: networks (squeezenet1_0) or the default, whichever does better" in out
     banks = read_training(folder / "m.segkit").configure([]).bank

@@ -105,7 +105,7 @@ def test_the_orbit_bank_has_options_of_its_own():
         (
             "bank.name=vgg17",
             "bank.name='vgg17': neither one of segkit's banks (scattering, modules, multiscale, elongated, orbit, position, "
-            "timm, stacked) nor a network of torchvision (vgg16, vgg19, squeezenet1_0, resnet18 and more): "
+            "timm, volume, stacked) nor a network of torchvision (vgg16, vgg19, squeezenet1_0, resnet18 and more): "
             "the nearest is vgg19",
         ),
         (
@@ -158,8 +158,8 @@ def test_the_orbit_bank_has_options_of_its_own():
             "bank.0.banks.0={'name': 'stacked'}: give a bank such as {name: multiscale}, or a list of banks, none of them",
         ),
         (
-            "bank=[{name: stacked, banks: [{name: vgg16}, {name: multiscale, z_spacing: 2}]}]",
-            "bank.0.banks.1.z_spacing=2.0 does nothing under bank.0.",
+            "bank=[{name: stacked, banks: [{name: vgg16}, {name: orbit, thresholds: [1]}]}]",
+            "bank.0.banks.1.thresholds=(1.0,) does nothing under bank.0.",
         ),
     ],
 )
@@ -233,10 +233,8 @@ def test_items_of_a_list_are_set_by_number():
 
 
 def test_banks_to_choose_from_are_a_list():
-    config = Config.load(None, ["bank=[{name: multiscale}, {name: squeezenet1_0, embed_weights: false}, {}]"])
+    config = Config.load(None, ["bank=[{name: multiscale}, {name: squeezenet1_0}, {}]"])
     assert [type(bank) for bank in config.build().bank] == [MultiscaleBank, ConvNetBank, StackedBank]
-    assert [config.embeds_weights(index) for index in range(3)] == [True, False, True]
-    assert not Config.load(None, ["bank={name: vgg16, embed_weights: false}"]).embeds_weights(0)
     assert Config.from_options(config.model_dump(mode="json")) == config
 
 

@@ -106,10 +106,9 @@ def check_options(line):
     program, *arguments = shlex.split(line.replace(" --device cuda", ""))  # refused without a graphics card
     if program != "segkit":
         return
-    group = typer.main.get_command(app)
-    with group.make_context(program, list(arguments), resilient_parsing=True) as context:
-        name, command, rest = group.resolve_command(context, arguments)
-    given = command.make_context(name, list(rest)).params
+    group, name = typer.main.get_command(app), arguments[0]
+    with group.make_context(program, arguments) as context:
+        given = group.commands[name].make_context(name, context.args).params
     if name == "train" and not re.search(r"images-annotations|\.segkit$|^auto$", str(given["config"])):
         Config.load(given["config"], given["set_"] or [])
 

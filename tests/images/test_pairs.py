@@ -76,7 +76,7 @@ def test_every_unpaired_stem_is_counted_and_ten_are_named(folders):
     assert complaint(pair, images, masks) == (
         "2 faults: 11 images without mask of the same name "
         "(i01, i02, i03, i04, i05, i06, i07, i08, i09, i10, and 1 more): add or rename the mask, or train without such "
-        "images (segkit train --only-annotated, in Python only_annotated=True); "
+        "images (--set data.only_annotated=true, in Python only_annotated=True); "
         "1 mask without image of the same name (m): add or rename the image"
     )
 
@@ -223,7 +223,7 @@ def test_every_fault_in_one_message(complete):
     start, *rest = message.split("; ")
     assert start == (
         "7 faults: 1 image without mask of the same name (lonely): add or rename the mask, or train without such images "
-        "(segkit train --only-annotated, in Python only_annotated=True)"
+        "(--set data.only_annotated=true, in Python only_annotated=True)"
     )
     assert rest[0] == f"{images / 'blank.png'}: every pixel is 0: leave out this blank image"
     assert rest[1].startswith(f"{images / 'broken.png'}: cannot be decoded (")

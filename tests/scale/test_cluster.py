@@ -194,14 +194,14 @@ def test_a_scheduler_elsewhere_and_its_loss(scheduler, tmp_path):
 
 
 def test_no_scheduler_at_the_address():
-    with pytest.raises(ClusterError, match=r"--scheduler tcp://127\.0\.0\.1:1: no scheduler answers there"):
+    with pytest.raises(ClusterError, match=r"workers tcp://127\.0\.0\.1:1: no scheduler answers there"):
         Cluster("tcp://127.0.0.1:1", timeout=0.3).__enter__()
 
 
 def test_what_is_no_address_is_refused(monkeypatch):
     monkeypatch.setattr("distributed.Client", Mock(side_effect=AssertionError("a client was made")))
     for address in ("", "nowhere", "ftp://a:1", "tcp://", "tcp://a:b"):
-        with pytest.raises(ConfigError, match=f"--scheduler {address}: expected local, or an address"):
+        with pytest.raises(ConfigError, match=f"workers {address}: expected a number, local, or the address"):
             Cluster(address, timeout=0.3).__enter__()
 
 

@@ -58,7 +58,7 @@ def test_a_sound_header_passes_and_parts_may_be_added(header):
         ("summary.training_mean_iou", None),
         ("summary.kernels", [{"name": "linear"}]),
         ("summary.criterion", "none"),
-        ("settings", {"config": []}),
+        ("settings", []),
         ("versions", {"numpy": "2"}),
         ("versions.numpy", 2),
     ],

@@ -498,7 +498,7 @@ def test_a_level_that_is_missing_is_named(tmp_path):
     with pytest.raises(InputError) as caught:
         open_large(path, 1)
     assert str(caught.value) == (
-        f"{path}: level 1 of its pyramid, {path / '1'}, is missing: copy the image anew, or give another --level"
+        f"{path}: level 1 of its pyramid, {path / '1'}, is missing: copy the image anew, or give another data.level"
     )
     with open_large(path) as image:
         assert image.shape == (60, 70, 1)

@@ -767,7 +767,7 @@ def test_the_digest_of_a_training_set_is_known_before_the_training(data):
 def test_settings_are_kept(fitted, tmp_path):
     segmenter = copy(fitted)
     assert segmenter.settings_ is None
-    settings = {"config": {"seed": 1}, "only_annotated": True}
+    settings = {"seed": 1}
     segmenter.save(tmp_path / "m.segkit", settings=settings)
     loaded = segkit.load(tmp_path / "m.segkit")
     assert loaded.settings_ == settings
