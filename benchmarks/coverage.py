@@ -120,9 +120,9 @@ def measure(own: ImageSet, others: Iterable[ImageSet], model: Segmenter, n_train
 
 def _test(model: Segmenter, image: FloatArray, mask: Any) -> tuple[Any, Scores]:
     """Check and score the prediction of an image."""
-    found, check = model.predict(image, return_checks=True)
+    found = model.segment(image)
     encode = model.label_map_.encode
-    return check, score_masks([encode(mask)], [encode(found)], model.classes_.size)
+    return found.check, score_masks([encode(mask)], [encode(found.labels)], model.classes_.size)
 
 
 def _alarms(check: Any) -> list[str]:
@@ -152,7 +152,7 @@ def _with_others(model: Segmenter, others: Sequence[ImageSet], seed: int) -> dic
     for other in others:
         stems = np.random.default_rng(seed).permutation(list(other.images))[:N_OTHER]
         images = [with_channels(other.images[stem], model.n_image_channels_) for stem in stems]
-        found[other.name] = [_alarms(check) for _, check in model.predict(images, return_checks=True)]
+        found[other.name] = [_alarms(one.check) for one in model.segment(images)]
     return found
 
 

@@ -196,10 +196,10 @@ def predict(trained: Trained, n_images: int) -> Iterator[tuple[str, float, Pictu
     """Yield name, mean IoU and picture of the first test images."""
     stems = trained.test[:n_images]
     for stem, image, truth in zip(stems, trained.images(stems), trained.ids(stems), strict=True):
-        mask, probability = trained.model.predict(image, return_proba=True)
-        found = trained.dataset.label_map.encode(mask)
+        segmented = trained.model.segment(image)
+        found = trained.dataset.label_map.encode(segmented.labels)
         iou = float(np.nanmean(iou_of(confusion(truth, found, 2))))
-        yield stem, round(iou, 4), Picture(image, truth, found, probability)
+        yield stem, round(iou, 4), Picture(image, truth, found, segmented.probability)
 
 
 def run(study: Study) -> None:

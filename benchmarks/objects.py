@@ -118,13 +118,13 @@ def run_split(
     predict_seconds = []
     for stem in test:
         began = time.perf_counter()
-        labels, mask, probability = segmenter.predict_objects(images[stem], return_masks=True)
+        segmented = segmenter.segment(images[stem], objects=True)
         predict_seconds.append(time.perf_counter() - began)
-        mask, foreground = mask > 0, 1 - probability[:, :, 0]
+        mask, foreground = segmented.labels > 0, 1 - segmented.probability[:, :, 0]
         found["components"].append(connected_components(mask))
         found["watershed"].append(filled_watershed(mask, radius))
         found["watershed-half"].append(fixed_watershed(mask, radius / 2))
-        found["segkit"].append(labels)
+        found["segkit"].append(segmented.objects)
         found["segkit-class-masks"].append(from_regions.splitter.split(mask, probability=foreground))
         found["forest-watershed"].append(filled_watershed(forest.predict(images[stem]) > 0, radius))
     scored = {name: score_objects([truths[stem] for stem in test], labels) for name, labels in found.items()}

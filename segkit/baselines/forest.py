@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 
-from segkit._common import FloatArray, Progress, is_whole, pass_on
+from segkit._common import FloatArray, Progress, is_whole
 from segkit.errors import ConfigError
 from segkit.features import FilterBank, MultiscaleBank
 from segkit.features.base import Channel, FeatureMaps, sample_maps
@@ -207,7 +207,7 @@ class PixelForest(BaseSegmenter):
         if (choice := found.choose(self.threshold)) is not None:
             self.rule_ = choice.rule
 
-    def _scores(self, image: FloatArray, progress: Progress = pass_on) -> FloatArray:  # noqa: ARG002
+    def _scores(self, image: FloatArray) -> FloatArray:
         """Compute the probability of each class by the trees, (H, W, n_classes)."""
         height, width = image.shape[:2]
         stacks = self.bank_.maps(image)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, Progress, is_whole, pass_on
+from segkit._common import FloatArray, Progress, is_whole
 from segkit._files import saving
 from segkit.baselines.augment import CropSampler
 from segkit.errors import ConfigError, InputError, OutputError, WeightsError
@@ -348,7 +348,7 @@ class NetSegmenter(BaseSegmenter):
         batch = torch.from_numpy(self._normalise(images)).to(self.device_)
         return batch.permute(0, 3, 1, 2).contiguous()
 
-    def _scores(self, image: FloatArray, progress: Progress = pass_on) -> FloatArray:  # noqa: ARG002
+    def _scores(self, image: FloatArray) -> FloatArray:
         """Compute probabilities; far edges of the image are mirrored to a multiple of the network's stride."""
         import torch
 

@@ -19,8 +19,6 @@ from segkit.images.pairs import PairReader
 from segkit.images.reading import joined
 from segkit.objects.annotated import splitter_of
 from segkit.objects.hills import LabelArray
-from segkit.segmentation.base import BaseSegmenter
-from segkit.segmentation.segmenter import Segmenter
 
 # Ways to tell predicted objects apart; only segkit learns one.
 LEARNT, COMPONENTS, WATERSHED = "learnt", "components", "watershed"
@@ -69,17 +67,6 @@ def read_annotated(
 def typical_radius(instances: Sequence[LabelArray]) -> float:
     """Radius of a disc of the median area of annotated objects, in pixels; 1 without any."""
     return splitter_of(instances).radius if any(labels.any() for labels in instances) else 1.0
-
-
-def predict_with_objects(
-    segmenter: BaseSegmenter, image: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[Any], LabelArray | None]:
-    """Predict mask values, probabilities, and objects where the segmenter has learnt to tell them apart."""
-    if isinstance(segmenter, Segmenter):
-        labels, prediction, probability = segmenter.predict_objects(image, return_masks=True)
-        return prediction, probability, labels
-    prediction, probability = segmenter.predict(image, return_proba=True)
-    return prediction, probability, None
 
 
 def count_matches(

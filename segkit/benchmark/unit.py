@@ -22,7 +22,6 @@ from segkit.benchmark.machine import machine, peak_memory_mib
 from segkit.benchmark.methods import Method
 from segkit.benchmark.object_splitting import (
     count_matches,
-    predict_with_objects,
     read_annotated,
     typical_radius,
 )
@@ -77,24 +76,21 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
     records = []
     for stem in job["test"]:
         start = time.perf_counter()
-        if instances:
-            prediction, probability, learnt = predict_with_objects(segmenter, images[stem])
-        else:
-            prediction, probability = segmenter.predict(images[stem], return_proba=True)
+        found = segmenter.segment(images[stem], objects=bool(instances) and isinstance(segmenter, Segmenter))
         seconds = time.perf_counter() - start
         # Encode the truth by the label map of all images: the training images may lack a class.
-        truth, ids = label_map.encode(masks[stem]), label_map.encode(prediction)
-        scores = score_image(truth, ids, probability, label_map.n_classes, tolerance=job["tolerance"])
+        truth, ids = label_map.encode(masks[stem]), label_map.encode(found.labels)
+        scores = score_image(truth, ids, found.probability, label_map.n_classes, tolerance=job["tolerance"])
         group = None if job["groups"] is None else job["groups"][stem]
         records.append({**own, "image": stem, "group": group, **scores, "predict_seconds": seconds})
         if instances:
             labelled = truth != UNLABELLED
-            counts = count_matches(instances[stem], ids > 0, learnt, radius=radius, labelled=labelled)
+            counts = count_matches(instances[stem], ids > 0, found.objects, radius=radius, labelled=labelled)
             records[-1]["objects"] = counts
         if job["pictures"] is not None:
             folder = Path(job["pictures"])
             write_mask(folder / "masks" / f"{stem}.tif", label_map.decode(ids))
-            write_probability(folder / "probability" / f"{stem}.tif", probability.transpose(2, 0, 1))
+            write_probability(folder / "probability" / f"{stem}.tif", found.probability.transpose(2, 0, 1))
     costs = {"fit_seconds": fit_seconds, "peak_memory_mib": peak_memory_mib()}
     device = getattr(segmenter, "device_", "cpu")
     stopped_early = getattr(segmenter, "stopped_early_", None)  # of methods whose training has a limit

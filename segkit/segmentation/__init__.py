@@ -3,8 +3,17 @@
 from segkit._device import device
 from segkit._memory import memory_limit
 from segkit.segmentation.alarms import ImageCheck
-from segkit.segmentation.base import BaseSegmenter
+from segkit.segmentation.base import BaseSegmenter, Segmentation
 from segkit.segmentation.folders import predict_folder
 from segkit.segmentation.segmenter import Segmenter, load
 
-__all__ = ["BaseSegmenter", "ImageCheck", "Segmenter", "device", "load", "memory_limit", "predict_folder"]
+__all__ = [
+    "BaseSegmenter",
+    "ImageCheck",
+    "Segmentation",
+    "Segmenter",
+    "device",
+    "load",
+    "memory_limit",
+    "predict_folder",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -17,9 +18,32 @@ from segkit.evaluation.metrics import score_masks
 from segkit.features.base import as_array, as_image
 from segkit.images import UNLABELLED, LabelMap
 from segkit.images.read import check_range, check_size
+from segkit.objects.hills import LabelArray
 from segkit.segmentation.alarms import ImageCheck
 
 IdArray = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Segmentation:
+    """What a model finds in one image.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (H, W)
+        Mask value of each pixel, one of `classes_`.
+    probability : ndarray of shape (H, W, n_classes), float32
+        Probabilities of the classes, in the order of `classes_`.
+    check : ImageCheck or None
+        Expected IoU, and in what the image is unlike the training images; None from a model that keeps nothing to check by.
+    objects : ndarray of shape (H, W), int32, or None
+        0 for the background, that is, the first class; objects 1 to n in reading order. None if not asked for.
+    """
+
+    labels: NDArray[Any]
+    probability: FloatArray
+    check: ImageCheck | None = None
+    objects: LabelArray | None = None
 
 
 class BaseSegmenter(BaseEstimator, ABC):
@@ -35,8 +59,8 @@ class BaseSegmenter(BaseEstimator, ABC):
         """Learn from images (H, W, C) and class ids (H, W), `segkit.images.UNLABELLED` where not annotated."""
 
     @abstractmethod
-    def _scores(self, image: FloatArray, progress: Progress = pass_on) -> FloatArray:
-        """Scores of the classes at each pixel of a checked image; the progress follows the tiles of a large one."""
+    def _scores(self, image: FloatArray) -> FloatArray:
+        """Scores of the classes at each pixel of a checked image."""
 
     @abstractmethod
     def _labels(self, scores: FloatArray) -> NDArray[np.intp]:
@@ -46,19 +70,12 @@ class BaseSegmenter(BaseEstimator, ABC):
     def _probabilities(self, scores: FloatArray) -> FloatArray:
         """Probabilities of the classes, (H, W, n_classes), from the scores."""
 
-    def _scores_and_features(self, image: FloatArray, progress: Progress) -> tuple[FloatArray, Any]:
-        """Scores of `_scores`, and what `_check` needs to know of the image's features."""
-        return self._scores(image, progress), None
-
-    def _check(
-        self,
-        image: FloatArray,  # noqa: ARG002
-        ids: NDArray[np.intp],  # noqa: ARG002
-        probabilities: FloatArray,  # noqa: ARG002
-        features: Any,  # noqa: ARG002
-    ) -> ImageCheck | None:
-        """Check a prediction; None from a model that keeps nothing to check by."""
-        return None
+    def _segment(self, image: FloatArray, progress: Progress, *, objects: bool) -> Segmentation:  # noqa: ARG002
+        """Segment a checked image."""
+        if objects:
+            raise InputError(f"{type(self).__name__} knows no objects: segment without them")
+        scores = self._scores(image)
+        return Segmentation(self.classes_[self._labels(scores)], self._probabilities(scores))
 
     def fit(
         self,
@@ -115,49 +132,45 @@ class BaseSegmenter(BaseEstimator, ABC):
         """
         return self._each(images, lambda image: self._probabilities(self._scores(image)))
 
-    def predict(
-        self,
-        images: ArrayLike | Sequence[ArrayLike],
-        *,
-        return_proba: bool = False,
-        return_checks: bool = False,
-        progress: Progress | None = None,
-    ) -> Any:
+    def predict(self, images: ArrayLike | Sequence[ArrayLike]) -> Any:
         """Classify each pixel.
 
         Parameters
         ----------
         images : array-like of shape (H, W) or (H, W, C), or sequence of them
             As for `predict_proba`.
-        return_proba : bool, default=False
-            Whether to return the probabilities too, at no further cost.
-        return_checks : bool, default=False
-            Whether to return an `ImageCheck` of each image too: its expected IoU, and in what it is unlike the training
-            images.
+
+        Returns
+        -------
+        ndarray of shape (H, W), or list of them
+            Mask values of `classes_`.
+        """
+        return self._each(images, lambda image: self.classes_[self._labels(self._scores(image))])
+
+    def segment(
+        self,
+        images: ArrayLike | Sequence[ArrayLike],
+        *,
+        objects: bool = False,
+        progress: Progress | None = None,
+    ) -> Any:
+        """Classify each pixel; give labels, probabilities, a check of them and, if asked, objects.
+
+        Parameters
+        ----------
+        images : array-like of shape (H, W) or (H, W, C), or sequence of them
+            As for `predict_proba`.
+        objects : bool, default=False
+            Whether to tell objects apart too, those that touch among them. Only a `Segmenter` knows how.
         progress : callable, optional
             As for `fit`; it follows the tiles of a large image.
 
         Returns
         -------
-        ndarray of shape (H, W), or list of them
-            Mask values of `classes_`. With `return_proba` or `return_checks`, tuples of these, of the probabilities of
-            `predict_proba`, and of the check, which is None from a model that keeps nothing to check by.
+        Segmentation or list of them
+            A list if a list was given.
         """
-
-        def classify(image: FloatArray) -> Any:
-            scores, features = self._scores_and_features(image, progress or pass_on)
-            ids = self._labels(scores)
-            found: list[Any] = [self.classes_[ids]]
-            if not (return_proba or return_checks):
-                return found[0]
-            probabilities = self._probabilities(scores)
-            if return_proba:
-                found.append(probabilities)
-            if return_checks:
-                found.append(self._check(image, ids, probabilities, features))
-            return tuple(found)
-
-        return self._each(images, classify)
+        return self._each(images, lambda image: self._segment(image, progress or pass_on, objects=objects))
 
     def score(self, images: ArrayLike | Sequence[ArrayLike], masks: ArrayLike | Sequence[ArrayLike]) -> float:
         """Compute the mean over images of the mean IoU over classes (eq. 8.1).

@@ -32,7 +32,7 @@ from segkit.objects.measure import measure
 from segkit.objects.pictures import write_object_overlay
 from segkit.objects.tables import ImageObjects
 from segkit.segmentation.alarms import Alarms, columns_of
-from segkit.segmentation.base import BaseSegmenter
+from segkit.segmentation.base import BaseSegmenter, Segmentation
 from segkit.segmentation.outcome import ImageRow
 from segkit.segmentation.plan import Job, misfit, n_channels_of
 
@@ -70,26 +70,23 @@ def make_results(
     planes = [with_channels(plane, n_channels) for plane in planes]
     size = pixel_size or read_pixel_size(job.source)
     written = _StackMetadata(stack.layout, size, read_z_step(job.source))
+    found = segmenter.segment(images, objects=job.measured is not None, progress=follow)
+    masks = [page.labels for page in found]
     if job.measured is None:
-        found = segmenter.predict(images, return_proba=True, return_checks=True, progress=follow)
-        masks, probabilities, checks = map(list, zip(*found, strict=True))
         # without overlays the loop is empty
         for page, mask, path in zip(planes, masks, job.extras.get("overlay", ()), strict=False):
             write_overlay(folder / path, page, segmenter.label_map_.encode(mask))
     else:
-        found = segmenter.predict_objects(images, return_masks=True, return_checks=True, progress=follow)
-        labels, masks, probabilities, checks = map(list, zip(*found, strict=True))
-        measured = _write_objects(
-            segmenter, job, folder, (stored, planes, labels, masks, probabilities), written
-        )
+        measured = _write_objects(segmenter, job, folder, stored, planes, found, written)
         columns: dict[str, Any] = {"pixel_size": np.array(json.dumps(size)), **measured}
         with saving(folder / job.measured) as temporary:
             np.savez_compressed(temporary, **columns)
     if "probability" in job.extras:
-        maps = _stack([_planes(page) for page in probabilities])
+        maps = _stack([_planes(page.probability) for page in found])
         write_probability(folder / job.extras["probability"][0], maps, **written._asdict())
     write_mask(folder / job.mask, _stack(masks), **written._asdict())
     alarms: Alarms | None = getattr(segmenter, "alarms_", None)
+    checks = [page.check for page in found]
     return columns_of(checks, () if alarms is None else alarms.compare_file(str(stored[0].dtype), size))
 
 
@@ -108,22 +105,23 @@ def _write_objects(
     segmenter: BaseSegmenter,
     job: Job,
     folder: Path,
-    pages: tuple[Pages, Pages, Pages, Pages, Sequence[FloatArray]],
+    stored: Pages,
+    images: Pages,
+    found: Sequence[Segmentation],
     written: _StackMetadata,
 ) -> dict[str, NDArray[Any]]:
     """Write the objects of all pages, and return their measurements."""
-    stored, images, labels, masks, probabilities = pages
     size = written.pixel_size
+    labels = [page.objects for page in found if page.objects is not None]
     write_labels(folder / job.extras["objects"][0], _stack(labels), **written._asdict())
     names = np.array(segmenter.label_map_.names)
     measured: dict[str, NDArray[Any]] = {}
-    for number, (page, picture) in enumerate(zip(images, stored, strict=True)):
-        own = labels[number]
+    for number, (page, picture, own, one) in enumerate(zip(images, stored, labels, found, strict=True)):
         table = measure(
             own,
             picture,
-            probability=1 - probabilities[number][:, :, 0],
-            classes=segmenter.label_map_.encode(masks[number]),
+            probability=1 - one.probability[:, :, 0],
+            classes=segmenter.label_map_.encode(one.labels),
             pixel_size=size,
         )
         table["class"] = names[table["class"]]

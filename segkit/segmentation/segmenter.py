@@ -31,8 +31,8 @@ from segkit.images import UNLABELLED, LabelMap, PixelSize, Reading
 from segkit.kernels import KernelMixture
 from segkit.objects.hills import LabelArray
 from segkit.objects.split import probability_of_inside
-from segkit.segmentation.alarms import Alarms, ImageCheck
-from segkit.segmentation.base import BaseSegmenter, IdArray
+from segkit.segmentation.alarms import Alarms
+from segkit.segmentation.base import BaseSegmenter, IdArray, Segmentation
 from segkit.segmentation.dense import decide_and_read
 from segkit.segmentation.fit import Recipe, digest_training_set, make_classifier, train
 from segkit.segmentation.header import check_header
@@ -219,8 +219,8 @@ class Segmenter(BaseSegmenter):
         masks : sequence of array-like of shape (H, W), int or bool
             Class of each pixel, or `unlabelled`.
         instances : sequence of array-like of shape (H, W), int, optional
-            Objects: 0 for the background, every other number one object. `predict_objects` learns from them to tell
-            touching objects apart; without them, from the sizes and shapes of the annotated regions.
+            Objects: 0 for the background, every other number one object. they teach `segment` to tell touching
+            objects apart; without them, from the sizes and shapes of the annotated regions.
         label_map : LabelMap, optional
             Meaning of the mask values, in place of `unlabelled` and the values that occur.
         workers : callable, optional
@@ -290,54 +290,6 @@ class Segmenter(BaseSegmenter):
             self.reading_ = reading
         check_is_fitted(self, "classifier_")
         self.alarms_ = self.alarms_.of_files(dtypes, pixel_sizes)
-
-    def predict_objects(
-        self,
-        images: ArrayLike | Sequence[ArrayLike],
-        *,
-        return_masks: bool = False,
-        return_checks: bool = False,
-        progress: Progress | None = None,
-    ) -> Any:
-        """Find the objects of images, those that touch told apart: all that is not of the first class.
-
-        Parameters
-        ----------
-        images : array-like of shape (H, W) or (H, W, C), or sequence of them
-            As for `predict`.
-        return_masks : bool, default=False
-            Whether to return the mask and the probabilities of `predict` too.
-        return_checks : bool, default=False
-            Whether to return the check of `predict` too.
-        progress : callable, optional
-            As for `predict`.
-
-        Returns
-        -------
-        ndarray of shape (H, W), int32, or list of them
-            0 for the background, objects 1 to n in reading order. With `return_masks`, triples of these, of the mask
-            values and of the probabilities; with `return_checks`, the check comes last.
-        """
-        check_is_fitted(self, "classifier_")
-        objects = self.objects_
-        follow = progress or pass_on
-
-        def find(image: FloatArray) -> Any:
-            classifiers = [self.classifier_, *([] if objects.rim is None else [objects.rim])]
-            with single_threaded_blas():
-                [found_classes, *of_rim], at_grid = decide_and_read(
-                    image, self._normalised_bank, classifiers, follow
-                )
-            features = self.classifier_.standardise(at_grid)
-            ids, probabilities = self._labels(found_classes), self._probabilities(found_classes)
-            inside = probability_of_inside(of_rim[0]) if of_rim else None
-            labels = objects.splitter.split(ids, probability=1 - probabilities[:, :, 0], inside=inside)
-            found: list[Any] = [labels, *([self.classes_[ids], probabilities] if return_masks else [])]
-            if return_checks:
-                found.append(self._check(image, ids, probabilities, features))
-            return tuple(found) if len(found) > 1 else labels
-
-        return self._each(images, find)
 
     def decision_function(self, images: ArrayLike | Sequence[ArrayLike]) -> Any:
         """Compute signed distances to the separating plane, in units of the margin.
@@ -460,26 +412,32 @@ class Segmenter(BaseSegmenter):
             bank.n_channels(self.n_image_channels_)
         return banks
 
-    def _scores(self, image: FloatArray, progress: Progress = pass_on) -> FloatArray:
-        """Decisions of an image, (H, W, n_outputs)."""
-        return self._scores_and_features(image, progress)[0]
-
-    def _scores_and_features(self, image: FloatArray, progress: Progress) -> tuple[FloatArray, FloatArray]:
-        """Decisions of an image, and its standardised kept channels on a coarse grid, (n_grid, n_kept)."""
+    def _segment(self, image: FloatArray, progress: Progress, *, objects: bool) -> Segmentation:
+        rim = self.objects_.rim if objects else None
+        classifiers = [self.classifier_, *([] if rim is None else [rim])]
         with single_threaded_blas():
-            [found], at_grid = decide_and_read(image, self._normalised_bank, [self.classifier_], progress)
-        return found, self.classifier_.standardise(at_grid)
+            [decisions, *of_rim], at_grid = decide_and_read(
+                image, self._normalised_bank, classifiers, progress
+            )
+        ids, probability = self.rule_.segment(decisions), self.rule_.probabilities(decisions)
+        numbers = None
+        if objects:
+            inside = probability_of_inside(of_rim[0]) if of_rim else None
+            numbers = self.objects_.splitter.split(ids, probability=1 - probability[:, :, 0], inside=inside)
+        check = self.alarms_.check(image, ids, probability, self.classifier_.standardise(at_grid))
+        return Segmentation(self.classes_[ids], probability, check, numbers)
 
-    def _check(
-        self, image: FloatArray, ids: NDArray[np.intp], probabilities: FloatArray, features: Any
-    ) -> ImageCheck:
-        return self.alarms_.check(image, ids, probabilities, features)
+    def _scores(self, image: FloatArray) -> FloatArray:
+        """Decisions of an image, (H, W, n_outputs)."""
+        with single_threaded_blas():
+            [decisions], _ = decide_and_read(image, self._normalised_bank, [self.classifier_])
+        return decisions
 
-    def _labels(self, decisions: FloatArray) -> NDArray[np.intp]:
-        return self.rule_.segment(decisions)
+    def _labels(self, scores: FloatArray) -> NDArray[np.intp]:
+        return self.rule_.segment(scores)
 
-    def _probabilities(self, decisions: FloatArray) -> FloatArray:
-        return self.rule_.probabilities(decisions)
+    def _probabilities(self, scores: FloatArray) -> FloatArray:
+        return self.rule_.probabilities(scores)
 
 
 def default_bank() -> FilterBank:

@@ -42,7 +42,7 @@ def test_it_is_scikit_learns_forest_on_the_banks_maps(pairs, bank, normalization
 
 
 def test_labels_are_the_most_probable_class(pairs, forest):
-    labels, probability = forest.predict(pairs[0][2], return_proba=True)
+    labels, probability = forest.predict(pairs[0][2]), forest.predict_proba(pairs[0][2])
     np.testing.assert_array_equal(labels, forest.classes_[probability.argmax(axis=2)])
     np.testing.assert_allclose(probability.sum(axis=2), 1, atol=1e-6)
 
@@ -131,7 +131,7 @@ def test_usual_forests_hold_nothing_out(forest):
 def test_three_classes_have_no_threshold(pairs):
     mask = np.digitize(np.arange(96), [32, 64])[None].repeat(64, axis=0)
     forest = PixelForest(SMALL, n_estimators=5, training_pixels=600, **ADAPTIVE).fit(pairs[0][:1], [mask])
-    labels, probability = forest.predict(pairs[0][0], return_proba=True)
+    labels, probability = forest.predict(pairs[0][0]), forest.predict_proba(pairs[0][0])
     np.testing.assert_array_equal(labels, probability.argmax(axis=2))
     assert (forest.rule_.threshold, forest.rule_.otsu_weight) == (0, 0)
 

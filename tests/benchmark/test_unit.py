@@ -39,8 +39,8 @@ def test_a_unit_is_fit_predict_and_score(folder, small_forest):
     masks = {stem: read_mask(folder / "masks" / f"{stem}.png")[0] for stem in images}
     forest = small_forest.build(3).fit([images["0"], images["4"]], [masks["0"], masks["4"]])
     for record, stem in zip(found["records"], ["1", "7"], strict=True):
-        prediction, probability = forest.predict(images[stem], return_proba=True)
-        expected = score_image(masks[stem] // 255, prediction // 255, probability, 2)
+        predicted = forest.segment(images[stem])
+        expected = score_image(masks[stem] // 255, predicted.labels // 255, predicted.probability, 2)
         assert {key: record[key] for key in expected} == expected
         own = [record[name] for name in ("method", "n_train", "seed", "image")]
         assert own == ["forest", 2, 3, stem]

@@ -106,7 +106,7 @@ class Bright(BaseSegmenter):
         self.learnt_ = images, ids
         self.progress_ = progress
 
-    def _scores(self, image, progress=None):
+    def _scores(self, image):
         return image[:, :, 0]
 
     def _labels(self, scores):

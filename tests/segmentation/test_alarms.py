@@ -53,37 +53,22 @@ def trained_on(pictures):
 
 
 def check_of(segmenter, image):
-    return segmenter.predict(image, return_checks=True)[1]
+    return segmenter.segment(image).check
 
 
 def test_a_check_tells_expected_iou_margins_and_distance(trained, pictures):
     image = pictures[0][12]
-    mask, probability, check = trained.predict(image, return_proba=True, return_checks=True)
+    found = trained.segment(image)
+    check = found.check
     expected = trained.alarms_.expected
-    raw = expected_iou(trained.label_map_.encode(mask), probability, expected.presence)
+    raw = expected_iou(trained.label_map_.encode(found.labels), found.probability, expected.presence)
     assert check.expected_iou == pytest.approx(raw - expected.bias)
     assert (check.margin_80, check.margin_90) == (expected.margin(0.8), expected.margin(0.9))
     assert 0 < check.margin_80 <= check.margin_90
-    np.testing.assert_array_equal(mask, trained.predict(image))
-    np.testing.assert_array_equal(probability, trained.predict_proba(image))
+    np.testing.assert_array_equal(found.labels, trained.predict(image))
+    np.testing.assert_array_equal(found.probability, trained.predict_proba(image))
     low, high = check.interval_80
     assert (low, high) == (check.expected_iou - check.margin_80, min(1, check.expected_iou + check.margin_80))
-
-
-def test_checks_come_last_and_one_for_each_image(trained, pictures):
-    images = pictures[0][10:12]
-    masks = trained.predict(images)
-    for found, mask in zip(trained.predict(images, return_checks=True), masks, strict=True):
-        np.testing.assert_array_equal(found[0], mask)
-        assert isinstance(found[1], ImageCheck)
-        assert len(found) == 2
-    of_objects = trained.predict_objects(images, return_masks=True, return_checks=True)
-    for found, image in zip(of_objects, images, strict=True):
-        assert len(found) == 4
-        assert found[3] == check_of(trained, image)
-    labels, check = trained.predict_objects(images[0], return_checks=True)
-    np.testing.assert_array_equal(labels, trained.predict_objects(images[0]))
-    assert check == check_of(trained, images[0])
 
 
 @pytest.mark.parametrize(
@@ -206,7 +191,7 @@ def test_checks_do_not_change_a_prediction_of_a_large_image(trained, pictures, m
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         warnings.simplefilter("error", UserWarning)
-        found = trained.predict(image, return_checks=True)[0]
+        found = trained.segment(image).labels
     np.testing.assert_array_equal(found, trained.predict(image))
 
 

@@ -69,15 +69,13 @@ def test_predictions_are_a_list_if_a_list_was_given(bright, image, mask):
     assert bright.predict_proba(image).shape == (6, 8, 2)
 
 
-def test_probabilities_and_checks_come_on_request_alone(bright, image, mask):
-    both = bright.predict(image, return_proba=True)
-    assert isinstance(both, tuple)
-    np.testing.assert_array_equal(both[0], mask)
-    np.testing.assert_array_equal(both[1], bright.predict_proba(image))
-    ids, check = bright.predict(image, return_checks=True)
-    np.testing.assert_array_equal(ids, mask)
-    assert check is None
-    assert len(bright.predict(image, return_proba=True, return_checks=True)) == 3
+def test_a_segmentation_has_labels_and_probabilities(bright, image, mask):
+    found = bright.segment(image)
+    np.testing.assert_array_equal(found.labels, mask)
+    np.testing.assert_array_equal(found.probability, bright.predict_proba(image))
+    assert (found.check, found.objects) == (None, None)
+    with pytest.raises(InputError, match="Bright knows no objects: segment without them"):
+        bright.segment(image, objects=True)
 
 
 def test_the_score_is_the_mean_iou(bright, image, mask):

@@ -1,5 +1,6 @@
 """Memory and time told before a prediction is made."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -113,14 +114,17 @@ def test_the_pace_is_that_of_the_middle_of_an_image(tmp_path, monkeypatch, shape
     tifffile.imwrite(tmp_path / "a.tif", pixels)
     events = []
 
-    def predict(image, **options):
-        events.append(options)
+    def predict(image, event="predict"):
+        events.append(event)
         np.testing.assert_allclose(image[:, :, 0], pixels[part] / np.float32(255), rtol=1e-6)
 
     ticks = iter((10.0, 12.5))
     monkeypatch.setattr(
         "segkit.segmentation.estimate.time.perf_counter", lambda: events.append("tick") or next(ticks)
     )
-    pace = _pace(SimpleNamespace(predict=predict, n_image_channels_=1), tmp_path / "a.tif", Reading())
+    segmenter = SimpleNamespace(
+        predict=predict, segment=partial(predict, event="segment"), n_image_channels_=1
+    )
+    pace = _pace(segmenter, tmp_path / "a.tif", Reading())
     assert pace == 2.5 / pixels[part].size
-    assert events == [{}, "tick", {"return_checks": True}, "tick"]
+    assert events == ["predict", "tick", "segment", "tick"]

@@ -75,10 +75,12 @@ def test_files_hold_what_predict_gives(segmenter, images, tmp_path):
     assert written == [out / "a" / "one.png", out / "stack.tif"]
     for source, target in zip((images / "a" / "one.png", images / "stack.tif"), written, strict=True):
         pages = read_image(source)
-        masks, probabilities = zip(*segmenter.predict(pages, return_proba=True), strict=True)
-        np.testing.assert_array_equal(read_mask(target), masks)
+        found = segmenter.segment(pages)
+        np.testing.assert_array_equal(read_mask(target), [page.labels for page in found])
         maps = tifffile.imread((out / "probability" / target.relative_to(out)).with_suffix(".tif"))
-        np.testing.assert_array_equal(maps.reshape(len(pages), *SHAPE), [p[:, :, 1] for p in probabilities])
+        np.testing.assert_array_equal(
+            maps.reshape(len(pages), *SHAPE), [page.probability[:, :, 1] for page in found]
+        )
     assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.png")) == [
         "a/one.png",
         "overlay/a/one.png",
@@ -193,10 +195,10 @@ def test_whatever_an_image_raises_the_others_are_segmented(segmenter, images, tm
     def fail(self, pages, **options):
         if len(pages) > 1:
             raise ZeroDivisionError("by zero")
-        return predict(self, pages, **options)
+        return segment(self, pages, **options)
 
-    predict = Segmenter.predict
-    monkeypatch.setattr(Segmenter, "predict", fail)
+    segment = Segmenter.segment
+    monkeypatch.setattr(Segmenter, "segment", fail)
     with pytest.warns(UserWarning, match="1 written, 0 skipped, 1 failed"):
         predict_folder(segmenter, images, tmp_path / "out")
     assert table(tmp_path / "out" / "summary.csv")[1]["reason"] == (
@@ -266,7 +268,7 @@ def test_objects_are_numbered_measured_and_outlined(cells, cell_segmenter, cell_
         name: counted[name] for name in images
     }
     assert counted["a/one"] == 5
-    labels = cell_segmenter.predict_objects(cells(3)[0])
+    labels = cell_segmenter.segment(cells(3)[0], objects=True).objects
     assert labels.max() == 5
     np.testing.assert_array_equal(tifffile.imread(out / "objects" / "a" / "one.tif"), labels)
     assert tifffile.imread(out / "objects" / "stack.tif").shape == (2, 48, 64)

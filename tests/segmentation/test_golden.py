@@ -62,7 +62,7 @@ def test_old_models_predict_what_they_did(golden):
     assert segmenter.rule_.otsu_weight == 2 / (N_IMAGES + 2)
     assert segmenter.label_map_.names == ("background", "foreground")
     assert segmenter.objects_.rim is not None
-    found = match(expected["objects"], segmenter.predict_objects(image))
+    found = match(expected["objects"], segmenter.segment(image, objects=True).objects)
     assert found.matched(0.9).size == found.true_ids.size == found.predicted_ids.size == 1
 
 
@@ -78,13 +78,11 @@ def test_old_models_check_as_they_did(golden):
     path, expected = golden
     segmenter = segkit.load(path)
     image, _ = picture()
-    _, check = segmenter.predict(image, return_checks=True)
+    check = segmenter.segment(image).check
     found = [check.expected_iou, check.margin_80, check.margin_90, check.distance]
     np.testing.assert_allclose(found, expected["check"], atol=1e-3)
     assert check.unlike == ()
-    assert any(
-        note.startswith("darker") for note in segmenter.predict(0.1 * image, return_checks=True)[1].unlike
-    )
+    assert any(note.startswith("darker") for note in segmenter.segment(0.1 * image).check.unlike)
     assert segmenter.alarms_.expected.errors.size == len(segmenter.alarms_.known.levels) == N_IMAGES
     assert segmenter.alarms_.compare_file("uint8", PixelSize(0.5, 0.5)) == []
     assert segmenter.alarms_.compare_file("uint16", PixelSize(2.0, 2.0)) == [
@@ -116,12 +114,12 @@ if __name__ == "__main__":
     sizes = [PixelSize(0.5, 0.5)] * (N_IMAGES - 2) + [PixelSize(0.52, 0.52), None]
     segmenter.note_files(["uint8"] * N_IMAGES, sizes)
     segmenter.save(GOLDEN / f"version-{FORMAT_VERSION}.segkit", settings=config.model_dump(mode="json"))
-    check = segmenter.predict(image, return_checks=True)[1]
+    check = segmenter.segment(image).check
     np.savez_compressed(
         GOLDEN / f"version-{FORMAT_VERSION}.npz",
         decisions=segmenter.decision_function(image),
         probabilities=segmenter.predict_proba(image),
         labels=segmenter.predict(image),
-        objects=segmenter.predict_objects(image),
+        objects=segmenter.segment(image, objects=True).objects,
         check=[check.expected_iou, check.margin_80, check.margin_90, check.distance],
     )

@@ -71,14 +71,20 @@ def mean_ap(truths, found):
     return score_objects(truths, found).values["mean_ap"]
 
 
+def objects_in(segmenter, images):
+    """Find the objects of an image, or of several."""
+    found = segmenter.segment(images, objects=True)
+    return [one.objects for one in found] if isinstance(found, list) else found.objects
+
+
 def assert_same_objects(segmenter, other, images):
-    for one, again in zip(segmenter.predict_objects(images), other.predict_objects(images), strict=True):
+    for one, again in zip(objects_in(segmenter, images), objects_in(other, images), strict=True):
         np.testing.assert_array_equal(one, again)
 
 
 def test_it_learns_to_tell_touching_cells_apart(fitted, data):
     images, _, objects = (items[3:] for items in data)
-    found = fitted.predict_objects(images)
+    found = objects_in(fitted, images)
     regions = [NONE.split(mask) for mask in fitted.predict(images)]
     assert mean_ap(objects, found) > mean_ap(objects, regions) + 0.3
     assert score_objects(objects, found).values["ap_50"] > 0.8
@@ -101,11 +107,13 @@ def test_what_was_learnt(fitted, data):
 
 def test_masks_and_probabilities_come_along(fitted, data):
     image = data[0][3]
-    objects, mask, probabilities = fitted.predict_objects(image, return_masks=True)
-    np.testing.assert_array_equal(objects, fitted.predict_objects(image))
-    np.testing.assert_array_equal(mask, fitted.predict(image))
-    np.testing.assert_array_equal(probabilities, fitted.predict_proba(image))
-    assert isinstance(fitted.predict_objects([image]), list)
+    found, without = fitted.segment(image, objects=True), fitted.segment(image)
+    for one in (found, without):
+        np.testing.assert_array_equal(one.labels, fitted.predict(image))
+        np.testing.assert_array_equal(one.probability, fitted.predict_proba(image))
+    assert found.check == without.check
+    assert without.objects is None
+    assert isinstance(fitted.segment([image], objects=True), list)
 
 
 def test_classes_are_predicted_as_without_objects(fitted, unaware, data):
@@ -117,7 +125,7 @@ def test_regions_teach_where_no_object_is_annotated(unaware, data):
     assert unaware.objects_.source in ("regions", "nothing")
     assert (unaware.objects_.rim, unaware.objects_.scores) == (None, None)
     assert "no objects are annotated" in unaware.objects_.describe()
-    image, labels = data[0][3], unaware.predict_objects(data[0][3])
+    image, labels = data[0][3], objects_in(unaware, data[0][3])
     probability = unaware.predict_proba(image)[:, :, 1]
     expected = unaware.objects_.splitter.split(unaware.predict(image), probability=probability)
     np.testing.assert_array_equal(labels, expected)
@@ -138,7 +146,7 @@ def test_one_image_is_judged_by_blocks(data):
     assert "On held-out blocks of the image: AP" in segmenter.objects_.describe()
     images, _, truths = (items[3:] for items in data)
     regions = [NONE.split(mask) for mask in segmenter.predict(images)]
-    assert mean_ap(truths, segmenter.predict_objects(images)) > mean_ap(truths, regions) + 0.2
+    assert mean_ap(truths, objects_in(segmenter, images)) > mean_ap(truths, regions) + 0.2
 
 
 def test_objects_of_two_classes(data):
@@ -151,13 +159,14 @@ def test_objects_of_two_classes(data):
         objects.append(labels)
     segmenter = quick().fit(images[:3], masks[:3], instances=objects[:3])
     for image in images[3:]:
-        labels, mask, probabilities = segmenter.predict_objects(image, return_masks=True)
-        assert probabilities.shape == (*SHAPE, 3)
-        solid = labels * (mask > 0)
+        found = segmenter.segment(image, objects=True)
+        assert found.probability.shape == (*SHAPE, 3)
+        mask = found.labels
+        solid = found.objects * (mask > 0)
         pairs = np.unique(np.stack([solid.ravel(), mask.ravel()])[:, solid.ravel() > 0], axis=1)
         assert np.unique(pairs[0]).size == pairs.shape[1]
     regions = [NONE.split(mask) for mask in segmenter.predict(images[3:])]
-    found = segmenter.predict_objects(images[3:])
+    found = objects_in(segmenter, images[3:])
     assert mean_ap(objects[3:], found) > mean_ap(objects[3:], regions)
 
 
@@ -183,8 +192,8 @@ def test_scribbles_on_objects(data):
     segmenter = quick().fit(images, scribbles, instances=objects)
     assert segmenter.objects_.rim is not None
     truth = data[2][3]
-    labels, mask, _ = segmenter.predict_objects(data[0][3], return_masks=True)
-    assert mean_ap([truth], [labels]) > mean_ap([truth], [NONE.split(mask)])
+    found = segmenter.segment(data[0][3], objects=True)
+    assert mean_ap([truth], [found.objects]) > mean_ap([truth], [NONE.split(found.labels)])
 
 
 def test_a_stored_model_finds_the_same_objects(fitted, data, tmp_path):
@@ -238,10 +247,10 @@ def test_tiles_do_not_show(monkeypatch):
     pictures = [picture(seed, (110, 130), 60) for seed in range(3)]
     images, masks, objects = ([*items] for items in zip(*pictures, strict=True))
     segmenter = quick().fit(images[:2], masks[:2], instances=objects[:2])
-    whole = segmenter.predict_objects(images[2])
+    whole = objects_in(segmenter, images[2])
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 60**2)
     assert len(segmenter.bank_.tiles(images[2].shape)) > 1
-    tiled = segmenter.predict_objects(images[2])
+    tiled = objects_in(segmenter, images[2])
     assert match(whole, tiled).matched(0.9).size == whole.max() == tiled.max()
 
 
@@ -259,7 +268,7 @@ def test_objects_too_small_for_an_inside_are_split_by_shape(data):
     model = segmenter.objects_
     assert (model.source, model.rim, model.splitter.landscape) == ("instances", None, "distance")
     assert "of the annotated size; nothing could be held out" in model.describe()
-    assert score_objects(objects, segmenter.predict_objects(images)).values["ap_50"] > 0.8
+    assert score_objects(objects, objects_in(segmenter, images)).values["ap_50"] > 0.8
 
 
 def test_objects_in_one_image_only_cannot_be_judged(data):
@@ -268,7 +277,7 @@ def test_objects_in_one_image_only_cannot_be_judged(data):
     segmenter = quick().fit(images, masks, instances=[objects[0], 0 * objects[1]])
     model = segmenter.objects_
     assert model.scores is None or model.scores.n_regions == 1
-    assert segmenter.predict_objects(data[0][3]).any()
+    assert objects_in(segmenter, data[0][3]).any()
 
 
 def test_a_rare_class_is_no_judge(data):
@@ -279,7 +288,7 @@ def test_a_rare_class_is_no_judge(data):
         mask[0, 0] = 2
     segmenter = quick().fit(images, masks, instances=objects)
     assert segmenter.objects_.rim is not None
-    assert segmenter.predict_objects(images[0]).any()
+    assert objects_in(segmenter, images[0]).any()
 
 
 @pytest.mark.parametrize(
@@ -333,7 +342,7 @@ def test_label_images_are_numbered_anew():
 
 def test_a_segmenter_that_was_not_fitted_finds_nothing(data):
     with pytest.raises(Exception, match="not fitted"):
-        quick().predict_objects(data[0][0])
+        quick().segment(data[0][0], objects=True)
 
 
 @pytest.mark.parametrize(
@@ -371,7 +380,7 @@ def test_objects_with_a_learnt_rim_read_features_once(data, fitted, monkeypatch)
     monkeypatch.setattr(
         type(fitted.bank_), "maps", lambda *given, **named: calls.append(1) or original(*given, **named)
     )
-    fitted.predict_objects(data[0][0])
+    fitted.segment(data[0][0], objects=True)
     assert len(calls) == 1
 
 

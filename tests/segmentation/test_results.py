@@ -37,10 +37,10 @@ def test_probabilities_are_those_of_the_second_class(tmp_path, rng, bright):
     tifffile.imwrite(tmp_path / "a.tif", stored)
     job = job_of(tmp_path / "a.tif", [(*SHAPE, 1)], {"probability": ["p.tif"], "overlay": ["o.png"]})
     columns = make(bright, job, tmp_path)
-    mask, probabilities = bright.predict(stored / np.float32(255), return_proba=True)
-    np.testing.assert_array_equal(read_mask(tmp_path / "new" / "mask.tif")[0], mask)
+    found = bright.segment(stored / np.float32(255))
+    np.testing.assert_array_equal(read_mask(tmp_path / "new" / "mask.tif")[0], found.labels)
     maps = tifffile.imread(tmp_path / "new" / "p.tif")
-    np.testing.assert_allclose(maps, probabilities[:, :, 1], atol=1e-6)
+    np.testing.assert_allclose(maps, found.probability[:, :, 1], atol=1e-6)
     assert (tmp_path / "new" / "o.png").exists()
     assert set(columns.values()) == {None, ""}
 

@@ -191,9 +191,9 @@ def test_labels_follow_decisions_and_probabilities_are_calibrated(fitted, data):
     order = np.argsort(decisions.ravel())
     assert (np.diff(probabilities[:, :, 1].ravel()[order]) >= 0).all()
     assert abs(probabilities[:, :, 1].mean() - data[1][2].mean()) < 0.1
-    both = fitted.predict(image, return_proba=True)
-    np.testing.assert_array_equal(both[0], labels)
-    np.testing.assert_array_equal(both[1], probabilities)
+    both = fitted.segment(image)
+    np.testing.assert_array_equal(both.labels, labels)
+    np.testing.assert_array_equal(both.probability, probabilities)
 
 
 def test_raw_probability_is_the_logistic_function_of_the_decision(data):
@@ -590,7 +590,7 @@ def test_bad_input_is_one_line(images, masks, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("method", ["predict", "predict_proba", "predict_objects", "score"])
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "segment", "score"])
 def test_floats_that_are_not_scaled_are_refused(fitted, method):
     """They would be segmented, wrongly: decisions change with the scale."""
     masks = (np.zeros_like(MASK),) if method == "score" else ()
@@ -607,9 +607,9 @@ def test_floats_that_are_not_scaled_are_refused(fitted, method):
 @pytest.mark.parametrize("shape", [(1, 1), (500, 1), (2, 1000)])
 def test_images_of_any_shape_are_segmented(any_shape, shape):
     image = np.random.default_rng(0).random(shape)
-    mask, probability = any_shape.predict(image, return_proba=True)
-    assert mask.shape == shape
-    assert np.isfinite(probability).all()
+    found = any_shape.segment(image)
+    assert found.labels.shape == shape
+    assert np.isfinite(found.probability).all()
 
 
 @pytest.fixture(scope="module")

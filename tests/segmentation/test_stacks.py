@@ -112,8 +112,10 @@ def test_the_maps_of_three_classes_have_a_class_axis(tmp_path, rng):
     with tifffile.TiffFile(tmp_path / "out" / "probability" / "a.tif") as file:
         assert (file.series[0].axes, file.series[0].shape) == ("ZCYX", (3, 3, HEIGHT, WIDTH))
         maps = file.asarray()
-    expected = segmenter.predict(dataset.images[:3], return_proba=True)
-    np.testing.assert_array_equal(maps, np.stack([np.moveaxis(found[1], 2, 0) for found in expected]))
+    expected = segmenter.segment(dataset.images[:3])
+    np.testing.assert_array_equal(
+        maps, np.stack([np.moveaxis(found.probability, 2, 0) for found in expected])
+    )
 
 
 def test_a_model_reads_as_its_training_did(tmp_path, rng):
