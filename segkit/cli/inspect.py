@@ -29,7 +29,7 @@ def inspect(
     ] = False,
 ) -> None:
     """Show what a model is, or what is right and wrong with images, alone or with their masks."""
-    from segkit.images import IMAGE_EXTENSIONS, inspect_images, inspect_pairs
+    from segkit.images import IMAGE_EXTENSIONS, inspect_images
 
     if not path.exists():
         raise InputError(f"{path}: no such file or folder: give a model file, or a folder of images")
@@ -37,19 +37,15 @@ def inspect(
         _inspect_model(path, explain=explain)
         return
     data = read_data(set_, *_KNOWN)
-    report = (
-        inspect_images(path, reading=data.reading)
-        if masks is None
-        else inspect_pairs(
-            path,
-            masks,
-            labels=data.labels,
-            unlabelled=data.unlabelled,
-            masks_are=data.masks,
-            instances=data.instances,
-            only_annotated=data.only_annotated,
-            reading=data.reading,
-        )
+    report = inspect_images(
+        path,
+        masks,
+        labels=data.labels,
+        unlabelled=data.unlabelled,
+        masks_are=data.masks,
+        instances=data.instances,
+        only_annotated=data.only_annotated,
+        reading=data.reading,
     )
     echo(report.describe())
     if report.faults:

@@ -106,22 +106,19 @@ def read_folders(
             f"no true mask holds {unlabelled}, the value of unlabelled pixels: every pixel is scored"
         )
     if any(numbered):
-        label_map = LabelMap((0, 1 if unlabelled != 1 else 2), ("background", "foreground"), unlabelled)
+        label_map = LabelMap({0: "background", 1 if unlabelled != 1 else 2: "foreground"}, unlabelled)
         notes.append(_note_on_objects(truths.values(), guesses.values(), numbered, masks_are))
         for side, own in (("true masks", truths), ("predictions", guesses)) if all(numbered) else ():
             notes += [f"{side}: {note}" for note in describe_broken(own)]
-        ids = [
-            np.where(item.truth.is_unlabelled, UNLABELLED, item.truth.values > 0).astype(np.uint8)
-            for item in items
-        ]
-        guessed_ids = [(item.guess.values > 0).astype(np.uint8) for item in items]
     else:
         label_map, more = _classes_of(list(truths.values()), guesses.values(), options)
         notes += more
-        ids, guessed_ids = (
-            [label_map.encode(mask.values) for mask in side]
-            for side in zip(*((item.truth, item.guess) for item in items), strict=True)
-        )
+
+    def encode(mask: Mask) -> NDArray[np.uint8]:
+        if any(numbered):
+            return np.where(mask.is_unlabelled, UNLABELLED, mask.values > 0).astype(np.uint8)
+        return label_map.encode(mask.values)
+
     if n_files < len(items):
         notes.append(f"{len(items)} pages of {count(n_files, 'file')}: intervals resample files, not pages")
     if n_files < FEW_IMAGES:
@@ -131,8 +128,8 @@ def read_folders(
         stems=[item.stem for item in items],
         files=[item.file for item in items],
         pages=[item.page for item in items],
-        truths=ids,
-        predictions=guessed_ids,
+        truths=[encode(item.truth) for item in items],
+        predictions=[encode(item.guess) for item in items],
         label_map=label_map,
         notes=notes,
         true_objects=[item.truth.labels for item in items] if all(numbered) else None,

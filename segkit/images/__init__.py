@@ -1,7 +1,7 @@
 """Image and mask files: read, pair, name the classes, write."""
 
 from segkit.images.geojson import write_geojson
-from segkit.images.inspect import Inspection, inspect_images, inspect_pairs
+from segkit.images.inspect import Inspection, inspect_images
 from segkit.images.labels import UNLABELLED, LabelMap
 from segkit.images.masks import read_instances
 from segkit.images.pairs import Dataset, Pair, load_pairs, pair
@@ -30,7 +30,6 @@ __all__ = [
     "Reading",
     "check_image",
     "inspect_images",
-    "inspect_pairs",
     "list_images",
     "load_pairs",
     "overlay",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -10,15 +10,6 @@ from segkit._common import first_few
 from segkit.errors import InputError, SegkitError
 
 Value = TypeVar("Value")
-
-
-def list_faults(faults: Sequence[SegkitError], *, most: int = 10) -> str:
-    """List faults in one line; files of which the same is wrong are named together."""
-    sources: dict[str, list[str]] = {}
-    for fault in faults:
-        sources.setdefault(fault.reason, []).extend([] if fault.source is None else [str(fault.source)])
-    lines = [f"{first_few(files)}: {reason}" if files else reason for reason, files in sources.items()]
-    return first_few(lines, most=most, separator="; ")
 
 
 @dataclass
@@ -41,7 +32,13 @@ class Findings:
         self.faults += other.faults
         self.notes += other.notes
 
-    def refuse(self, *, most: int = 10) -> None:
-        """Raise one error of all faults, if there are any."""
-        if self.faults:
-            raise InputError(list_faults(self.faults, most=most))
+    def refuse(self) -> None:
+        """Raise one error of all faults, if there are any; files of which the same is wrong are named together."""
+        if len(self.faults) == 1:
+            raise self.faults[0]
+        sources: dict[str, list[str]] = {}
+        for fault in self.faults:
+            sources.setdefault(fault.reason, []).extend([] if fault.source is None else [str(fault.source)])
+        told = [f"{first_few(files)}: {reason}" if files else reason for reason, files in sources.items()]
+        if told:
+            raise InputError(f"{len(self.faults)} faults: {first_few(told, separator='; ')}")

@@ -94,9 +94,9 @@ class Inspection:
         return rows
 
 
-def inspect_pairs(
+def inspect_images(
     images: str | Path,
-    masks: str | Path,
+    masks: str | Path | None = None,
     *,
     labels: Mapping[int, str] | None = None,
     unlabelled: int | None = None,
@@ -105,20 +105,29 @@ def inspect_pairs(
     only_annotated: bool = False,
     reading: Reading | None = None,
 ) -> Inspection:
-    """Read images and masks one by one and tell what they hold; faults are listed, not raised.
+    """Read images, and their masks, one by one and tell what they hold; faults are listed, not raised.
 
     Parameters
     ----------
-    images, masks : str or Path
-        Folders or files, as `pair` matches them.
+    images : str or Path
+        Folder of images (sub-folders too), or one image. Without `masks`, masks beside images are left out.
+    masks : str or Path, optional
+        Masks of the images, as `pair` matches them.
     labels, unlabelled, masks_are, instances, only_annotated, reading : optional
         As in `load_pairs`.
 
     Returns
     -------
     Inspection
-        Shapes, dtypes, mask values, classes, objects and faults.
+        Sizes, types, values, classes, objects, oddities and faults.
+
+    Raises
+    ------
+    InputError
+        If there is no such folder, or no image in it, and no masks are given.
     """
+    if masks is None:
+        return _inspect_alone(Path(images), reading)
     found = survey(
         images,
         masks,
@@ -128,41 +137,22 @@ def inspect_pairs(
         reading=reading,
         keeps_images=False,
     )
-    meaning = found.meaning
-    counts = sum((Counter(mask.held) for mask in meaning.masks), Counter[int]())
-    objects = None if meaning.objects is None else [mask.numbers for mask in meaning.objects]
+    counts = sum((Counter(mask.held) for mask in found.masks.values()), Counter[int]())
+    numbers = None if found.objects is None else [mask.numbers for mask in found.objects.values()]
     return Inspection(
         facts=found.facts,
         messages=found.notes,
         faults=[str(fault) for fault in found.faults],
         value_counts=dict(sorted(counts.items())),
-        label_map=meaning.label_map,
-        objects=None if objects is None else summarise_objects(objects),
-        is_numbered=meaning.masks_are == "instances",
+        label_map=found.label_map,
+        objects=None if numbers is None else summarise_objects(numbers),
+        is_numbered=found.masks_are == "instances",
     )
 
 
-def inspect_images(images: str | Path, *, reading: Reading | None = None) -> Inspection:
-    """Read images one by one and tell what they hold; faults are listed, not raised.
-
-    Parameters
-    ----------
-    images : str or Path
-        Folder of images (sub-folders too), or one image. Masks beside images, NAME_mask beside NAME, are left out.
-    reading : Reading, optional
-        Axes, range and context, as in `load_pairs`.
-
-    Returns
-    -------
-    Inspection
-        Shapes, dtypes, range of values, oddities and faults.
-
-    Raises
-    ------
-    InputError
-        If there is no such folder, or no image in it.
-    """
-    images, facts = Path(images), Facts()
+def _inspect_alone(images: Path, reading: Reading | None) -> Inspection:
+    """Read images without masks, and tell what is odd about them."""
+    facts = Facts()
     listed, masks = list_without_masks(images)
     paths = [root_of(images) / relative for relative in listed]
     found = PairReader(reading, paths)

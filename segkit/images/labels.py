@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,19 +24,23 @@ class LabelMap:
 
     Parameters
     ----------
-    values : tuple of int
-        The value of each class in the files, in the order of the class ids.
-    names : tuple of str
-        The name of each class, in the same order.
+    labels : mapping of int to str
+        The class name of each value in the files. Class ids follow the order of the names; values of one name are one
+        class.
     unlabelled : int, optional
         The value of pixels nobody annotated. They are left out of training and of every score.
-    others : tuple of tuple of int, default=()
-        Further values of each class, in the same order. They are read as the class; `decode` writes `values`.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The name of each class, in the order of the class ids.
+    values : tuple of int
+        The value of each class, the lowest where it has several: `decode` writes it.
 
     Raises
     ------
     InputError
-        If there are fewer than 2 or more than 255 classes, or values or names repeat.
+        If there are fewer than 2 or more than 255 classes, or a class has the value of unlabelled pixels.
 
     Examples
     --------
@@ -59,32 +63,27 @@ class LabelMap:
     array([0, 1, 1], dtype=uint8)
     """
 
-    values: tuple[int, ...]
-    names: tuple[str, ...]
+    labels: Mapping[int, str]
     unlabelled: int | None = None
-    others: tuple[tuple[int, ...], ...] = ()
+    names: tuple[str, ...] = field(init=False)
+    values: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        if not 2 <= len(self.values) <= UNLABELLED:
+        object.__setattr__(self, "names", tuple(dict.fromkeys(self.labels.values())))
+        object.__setattr__(self, "values", tuple(min(self._values_of(name)) for name in self.names))
+        if not 2 <= self.n_classes <= UNLABELLED:
             raise InputError(
-                f"label map of {count(len(self.values), 'class', 'classes')}, expected 2 to {UNLABELLED}: "
+                f"label map of {count(self.n_classes, 'class', 'classes')}, expected 2 to {UNLABELLED}: "
                 f"name two classes or more in data.labels"
             )
-        if len(self.names) != len(self.values):
+        if self.unlabelled in self.labels:
             raise InputError(
-                f"label map of {count(len(self.values), 'value')} and {count(len(self.names), 'name')}: "
-                f"give a name for each class"
+                f"label map with values {_and([*self.labels, self.unlabelled])} and names {_and(self.names)}, "
+                f"expected each once: mend data.labels or data.unlabelled"
             )
-        if len(self.others) not in (0, len(self.values)):
-            raise InputError(
-                f"label map with further values of {count(len(self.others), 'class', 'classes')}, "
-                f"expected {len(self.values)}: give a tuple for each class"
-            )
-        if len(set(self._all_values)) < len(self._all_values) or len(set(self.names)) < len(self.names):
-            raise InputError(
-                f"label map with values {_and(self._all_values)} and names {_and(self.names)}, expected each once: "
-                f"mend data.labels or data.unlabelled"
-            )
+
+    def _values_of(self, name: str) -> list[int]:
+        return sorted(value for value, own in self.labels.items() if own == name)
 
     @classmethod
     def infer(
@@ -124,7 +123,7 @@ class LabelMap:
                 f"add an image in which another class is annotated"
             )
         if labels is not None:
-            label_map = cls._of_labels(labels, unlabelled)
+            label_map = cls({int(value): str(name) for value, name in labels.items()}, unlabelled)
             label_map._check(found)
             held = sorted({label_map.id_of_value[value] for value in found})
             if len(held) < 2:
@@ -146,18 +145,7 @@ class LabelMap:
                 f"or --set data.unlabelled=VALUE if one of them marks unlabelled pixels; "
                 f"if they number objects, --set data.masks=instances"
             )
-        return cls(tuple(found), ("background", "foreground"), unlabelled)
-
-    @classmethod
-    def _of_labels(cls, labels: Mapping[int, str], unlabelled: int | None) -> LabelMap:
-        """Join the values of one name to a class."""
-        values_of: dict[str, list[int]] = {}
-        for value, name in labels.items():
-            values_of.setdefault(str(name), []).append(int(value))
-        sets = [sorted(values) for values in values_of.values()]
-        others = tuple(tuple(rest) for _, *rest in sets)
-        lowest = tuple(first for first, *_ in sets)
-        return cls(lowest, tuple(values_of), unlabelled, others if any(others) else ())
+        return cls(dict(zip(found, ("background", "foreground"), strict=True)), unlabelled)
 
     @property
     def n_classes(self) -> int:
@@ -224,11 +212,10 @@ class LabelMap:
 
     def describe(self) -> str:
         """Describe in one sentence how masks are read."""
-        names = list(self.names)
-        for index, rest in enumerate(self.others):
-            if rest:
-                names[index] += f" ({_and((self.values[index], *rest))})"
-        known = self.values if not self.others else sorted(self.id_of_value)
+        several = len(self.labels) > self.n_classes
+        own = {name: self._values_of(name) for name in self.names}
+        names = [f"{name} ({_and(values)})" if len(values) > 1 else name for name, values in own.items()]
+        known = sorted(self.labels) if several else list(self.labels)
         sentence = f"masks hold {_and(known)}: read as {_and(names)}"
         if self.unlabelled is not None:
             sentence += f"; {self.unlabelled} marks unlabelled pixels"
@@ -238,25 +225,21 @@ class LabelMap:
         """Return the map as lists and numbers for JSON; `from_dict` reads it back."""
         entries = {"values": list(self.values), "names": list(self.names), "unlabelled": self.unlabelled}
         # maps of one value a class look as they did before classes could have several
-        return entries | ({"others": [list(rest) for rest in self.others]} if self.others else {})
+        others = [self._values_of(name)[1:] for name in self.names]
+        return entries | ({"others": others} if any(others) else {})
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> LabelMap:
         """Make the map that `to_dict` gave."""
-        others = tuple(tuple(rest) for rest in entries.get("others", ()))
-        return cls(tuple(entries["values"]), tuple(entries["names"]), entries["unlabelled"], others)
+        labels = dict(zip(entries["values"], entries["names"], strict=True))
+        for name, rest in zip(entries["names"], entries.get("others", ()), strict=False):
+            labels |= dict.fromkeys(rest, name)
+        return cls(labels, entries["unlabelled"])
 
     @property
     def id_of_value(self) -> dict[int, int]:
         """Class id of each value, unlabelled left out."""
-        ids = {value: class_id for class_id, value in enumerate(self.values)}
-        return ids | {value: class_id for class_id, rest in enumerate(self.others) for value in rest}
-
-    @property
-    def _all_values(self) -> list[int]:
-        """Every value, as given, the unlabelled one last."""
-        rest = [value for values in self.others for value in values]
-        return [*self.values, *rest, *([] if self.unlabelled is None else [self.unlabelled])]
+        return {value: self.names.index(name) for value, name in self.labels.items()}
 
     def _check(self, found: Sequence[int]) -> None:
         known = self.id_of_value

@@ -177,11 +177,11 @@ class MaskReader:
             raise InputError(told, source=file.path)
         if file.source is None:
             return [Mask(page, self.unlabelled) for page in file.arrays]
-        outlines = outlines_of(file.source, stem, file.path)
+        outlines = _outlines_of(file.source, stem, file.path)
         size = outlines.shape if sizes is None else sizes[0]
         if size is None:
             raise InputError(
-                "outlines without the size of their image: give the folder of images (--images DIR)",
+                "outlines without the size of their image: give the images (--images DIR, in Python images= or shape=)",
                 source=file.path,
             )
         name = f"{file.path} ({stem})" if isinstance(file.source, Coco) else str(file.path)
@@ -232,31 +232,15 @@ def read_instances(path: str | Path, shape: tuple[int, int] | None = None) -> ND
     UserWarning
         If objects overlap, lie outside the image, or have no area.
     """
-    path = Path(path)
-    source = open_objects(path)
-    notes: list[str] = []
-    if source is None:
-        masks, notes = read_mask_with_notes(path)
-        if len(masks) > 1:
-            raise InputError(f"{len(masks)} pages, expected one: save each page as a file", source=path)
-        labels = check_label_image(masks[0], name=str(path))
-        if shape is not None and shape != labels.shape:
-            raise InputError(
-                f"label image of {labels.shape[0]} x {labels.shape[1]} pixels, image of {shape[0]} x {shape[1]}, "
-                f"expected one size: export the labels at the size of the image",
-                source=path,
-            )
-    else:
-        outlines = outlines_of(source, None, path)
-        size = shape or outlines.shape
-        if size is None:
-            raise InputError(
-                "outlines without the size of their image: give shape=(height, width), as of the image",
-                source=path,
-            )
-        labels, oddities = paint(outlines, size, name=str(path))
-        notes = describe_oddities({path.name: oddities})
-    for note in notes:
+    path, reader = Path(path), MaskReader()
+    file = reader.open(path)
+    if file.n_pages is not None and file.n_pages > 1:
+        raise InputError(f"{file.n_pages} pages, expected one: save each page as a file", source=path)
+    [mask] = reader.pages(file, path.name, None if shape is None else [shape])
+    labels = check_label_image(mask.values, name=str(path))
+    if shape is not None and shape != labels.shape:
+        raise size_fault(path, shape, labels.shape, kind="label image")
+    for note in reader.notes:
         warnings.warn(note, stacklevel=2)
     return labels
 
@@ -280,13 +264,13 @@ def open_objects(path: Path) -> Outlines | Coco | None:
     return outlines_from_geojson(content, name=str(path))
 
 
-def outlines_of(source: Outlines | Coco, stem: str | None, path: Path) -> Outlines:
+def _outlines_of(source: Outlines | Coco, stem: str, path: Path) -> Outlines:
     """Return the outlines of one image: by its stem of a COCO file of several images."""
     if isinstance(source, Outlines):
         return source
     if len(source.stems) == 1:
         return source.outlines(source.stems[0])
-    known = None if stem is None else source.stem_for(stem)
+    known = source.stem_for(stem)
     if known is None:
         raise InputError(
             f"COCO file of {count(len(source.stems), 'image')}, none of them called {stem}, expected that image: "

@@ -52,17 +52,7 @@ class Numbers(NamedTuple):
 
 
 class Objects(NamedTuple):
-    """Objects of many images in numbers.
-
-    Parameters
-    ----------
-    n_objects : int
-        Number of objects.
-    median_area : float
-        Median of their areas in pixels; NaN without objects.
-    n_at_border : int
-        Number of objects that touch the border of their image.
-    """
+    """Number of objects of many images, median of their areas in pixels, and number of those at the border."""
 
     n_objects: int
     median_area: float

@@ -19,7 +19,7 @@ from segkit._common import count, first_few
 from segkit.errors import InputError
 from segkit.images.alike import Facts, Page, check_kinds, check_scales, common_channels, describe_copies
 from segkit.images.axes import Stack
-from segkit.images.findings import Findings, list_faults
+from segkit.images.findings import Findings
 from segkit.images.labels import LabelMap
 from segkit.images.masks import (
     MaskFiles,
@@ -166,7 +166,7 @@ def pair(images: str | Path, masks: str | Path, *, only_annotated: bool = False)
         With `only_annotated`, if no image has a mask.
     """
     found = match(images, masks, only_annotated=only_annotated)
-    _refuse(found)
+    found.refuse()
     return found.pairs
 
 
@@ -222,52 +222,42 @@ def load_pairs(
         only_annotated=only_annotated,
         reading=reading,
     )
-    _refuse(found)
-    meaning, pages = found.meaning, [item.page for item in found.items]
+    found.refuse()
+    pages = [item.page for item in found.items]
     n_channels = common_channels(found.facts.kinds)
-    assert meaning.label_map is not None  # or there was a fault to raise
+    assert found.label_map is not None  # or there was a fault to raise
     assert n_channels is not None
+    objects = None if found.objects is None else [found.objects[page.stem] for page in pages]
     return Dataset(
         stems=[page.stem for page in pages],
         files=[page.file for page in pages],
         images=[joined(page.around, n_channels) for page in pages],
-        masks=[mask.values for mask in meaning.masks],
-        label_map=meaning.label_map,
+        masks=[found.masks[page.stem].values for page in pages],
+        label_map=found.label_map,
         messages=found.notes,
-        instances=None
-        if meaning.objects is None
-        else [mask.labels.astype(np.int32) for mask in meaning.objects],
+        instances=None if objects is None else [mask.labels.astype(np.int32) for mask in objects],
         dtypes=[page.dtype for page in pages],
         pixel_sizes=[page.pixel_size for page in pages],
         reading=found.reading.note([page.layout for page in pages]),
         z_steps=[page.z_step for page in pages],
-        masks_are=meaning.masks_are,
+        masks_are=found.masks_are,
     )
-
-
-def _refuse(found: Findings) -> None:
-    if len(found.faults) > 1:
-        raise InputError(f"{len(found.faults)} faults: {list_faults(found.faults)}")
-    found.refuse()
-
-
-class Meaning(NamedTuple):
-    """Contents of masks: masks of classes, the classes if they are known, and objects if there are any."""
-
-    masks: list[Mask]
-    label_map: LabelMap | None
-    objects: list[Mask] | None
-    masks_are: MasksAre
 
 
 @dataclass
 class Survey(Findings):
-    """Images and masks that were read, what they mean, and everything odd or wrong about them."""
+    """Images that were read, what their masks mean, and everything odd or wrong about them.
+
+    Masks that number objects are the `objects`, and `masks` are the classes made of them.
+    """
 
     items: list[Item] = field(default_factory=list)
     facts: Facts = field(default_factory=Facts)
     reading: Reading = field(default_factory=Reading)
-    meaning: Meaning = field(default_factory=lambda: Meaning([], None, None, "classes"))
+    masks: dict[str, Mask] = field(default_factory=dict)
+    label_map: LabelMap | None = None
+    objects: dict[str, Mask] | None = None
+    masks_are: MasksAre = "classes"
 
 
 def survey(
@@ -315,23 +305,19 @@ def _interpret(found: Survey, options: MaskOptions, *, has_objects: bool, has_bl
     """Find the classes and objects of masks, and check that images and masks fit together."""
     n_faults, shown = len(found.faults), options.unlabelled
     names = [item.page.stem for item in found.items]
-    masks = {item.page.stem: item.mask for item in found.items}
-    objects: dict[str, Mask] | None = None
+    masks = found.masks = {item.page.stem: item.mask for item in found.items}
     if has_objects:
         if options.masks_are == "instances":
             fault = "data.instances beside data.masks=instances: objects twice, leave one of the two out"
             found.faults.append(InputError(fault))
         options = options._replace(masks_are="classes")
-    masks_are: MasksAre = "classes"
     if told := found.attempt(describe_numbers, masks, options):
-        found.notes[:0] = told[:1]
-        found.notes += told[1:]
+        found.notes = [told[0], *found.notes, *told[1:]]
         options = MaskOptions(CLASS_NAMES, None if shown is None else UNLABELLED_OBJECT)
-        masks_are, objects = "instances", masks
-        masks = {stem: Mask(mask.classes, options.unlabelled) for stem, mask in masks.items()}
-    values_of = (
-        {stem: list(mask.held) for stem, mask in masks.items()} if len(found.faults) == n_faults else {}
-    )
+        found.masks_are, found.objects = "instances", masks
+        masks = found.masks = {stem: Mask(mask.classes, options.unlabelled) for stem, mask in masks.items()}
+    is_sound = len(found.faults) == n_faults
+    values_of = {stem: list(mask.held) for stem, mask in masks.items()} if is_sound else {}
     found.faults += [
         InputError(f"the name of {n_images} images, a page of a file among them: rename a file", source=stem)
         for stem, n_images in Counter(names).items()
@@ -343,24 +329,20 @@ def _interpret(found: Survey, options: MaskOptions, *, has_objects: bool, has_bl
         for stem, values in values_of.items()
         if values == [options.unlabelled]
     ]
-    label_map = None
-    if values_of or not found.faults:  # else no mask could be read, which is a fault told already
-        label_map = found.attempt(_infer, values_of, options, options.unlabelled == shown)
-    if label_map is not None:
-        found.notes += _of_one_class(values_of, label_map)
-        found.notes += _scribbles(values_of, options.unlabelled, shown, has_blank=has_blank)
-    if has_objects and label_map is not None:
+    if not values_of and found.faults:  # no mask could be read, which is a fault told already
+        return
+    found.label_map = label_map = found.attempt(_infer, values_of, options, options.unlabelled == shown)
+    if label_map is None:
+        return
+    found.notes += _of_one_class(values_of, label_map)
+    found.notes += _scribbles(values_of, options.unlabelled, shown, has_blank=has_blank)
+    if has_objects:
         objects = {item.page.stem: item.objects for item in found.items if item.objects is not None}
+        found.objects = objects
         found.attempt(partial(check_numbers, key="data.instances", cure="give them as masks"), objects)
         ids_of = {stem: label_map.encode(masks[stem].values) for stem in objects}
         labels_of = {stem: mask.values for stem, mask in objects.items()}
         found.notes += describe_broken(objects) + compare_with_classes(labels_of, ids_of, label_map.names[0])
-    found.meaning = Meaning(
-        [masks[name] for name in names],
-        label_map,
-        None if objects is None else [objects[name] for name in names],
-        masks_are,
-    )
 
 
 @dataclass
@@ -605,43 +587,32 @@ def _infer(values_of: Mapping[str, Sequence[int]], options: MaskOptions, is_show
 
 
 def _of_other_values(values_of: Mapping[str, Sequence[int]], unlabelled: int | None) -> str | None:
-    """Name the masks whose values differ from the two values of most masks, if there are any."""
+    """Ask about masks that hold other values than the two of most masks: a slip, unlabelled pixels, or a rare class."""
     sets = {stem: frozenset(values) - {unlabelled} for stem, values in values_of.items()}
     twos = Counter(found for found in sets.values() if len(found) == 2)
     if not twos:
         return None
     [(usual, _)] = twos.most_common(1)
+    values = sorted(set[int]().union(*sets.values()))
     odd = [stem for stem, found in sets.items() if not found <= usual]
+    objects = "if they number objects, --set data.masks=instances"
     if any(usual < found for found in sets.values()):
-        return _of_one_value_more(sets, usual)
+        if len(values) != 3:
+            return None
+        [value] = set(values) - usual
+        low, high = sorted(usual)
+        return (
+            f"masks hold {low} and {high}, and {value} in {count(len(odd), 'mask')} ({first_few(odd, most=_N_ODD_NAMED)}): "
+            f"if {value} marks pixels nobody annotated, --set data.unlabelled={value}; if it is a class, name all, "
+            f"--set data.labels='{{{', '.join(f'{value}: NAME' for value in values)}}}'; {objects}"
+        )
     if not 0 < len(odd) <= len(sets) / 2:
         return None
-    values = [str(value) for value in sorted(set().union(*sets.values()))]
     more = f" and {len(odd) - _N_ODD_NAMED} more" if len(odd) > _N_ODD_NAMED else ""
-    one = len(odd) == 1
+    noun, them = ("mask", "it") if len(odd) == 1 else ("masks", "them")
     return (
-        f"masks hold {len(values)} values ({first_few(values)}), without the {'mask' if one else 'masks'} of "
-        f"{', '.join(odd[:_N_ODD_NAMED])}{more} only {' and '.join(map(str, sorted(usual)))}: save "
-        f"{'it' if one else 'them'} with these two, or name every value, for example "
-        f"--set data.labels='{{0: background, 1: cell, 2: border}}', or "
-        f"--set data.unlabelled=VALUE if one of them marks unlabelled pixels; "
-        f"if they number objects, --set data.masks=instances"
-    )
-
-
-def _of_one_value_more(sets: Mapping[str, frozenset[int]], usual: frozenset[int]) -> str | None:
-    """Ask about a third value that some masks hold beside the usual two: unlabelled pixels, or a rare class."""
-    more = frozenset[int]().union(*sets.values()) - usual
-    if len(more) != 1:
-        return None
-    [value] = more
-    holders = [stem for stem, found in sets.items() if value in found]
-    low, high = sorted(usual)
-    labels = ", ".join(f"{entry}: NAME" for entry in sorted((low, high, value)))
-    told = first_few(holders, most=_N_ODD_NAMED)
-    return (
-        f"masks hold {low} and {high}, and {value} in {count(len(holders), 'mask')} ({told}): "
-        f"if {value} marks pixels nobody annotated, --set data.unlabelled={value}; "
-        f"if it is a class, name all, --set data.labels='{{{labels}}}'; "
-        f"if they number objects, --set data.masks=instances"
+        f"masks hold {len(values)} values ({first_few([*map(str, values)])}), without the {noun} of "
+        f"{', '.join(odd[:_N_ODD_NAMED])}{more} only {' and '.join(map(str, sorted(usual)))}: save {them} with these two, "
+        f"or name every value, for example --set data.labels='{{0: background, 1: cell, 2: border}}', or "
+        f"--set data.unlabelled=VALUE if one of them marks unlabelled pixels; {objects}"
     )

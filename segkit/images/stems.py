@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from segkit._common import without_bytes
 from segkit.errors import InputError
-from segkit.images.findings import list_faults
+from segkit.images.findings import Findings
 from segkit.images.read import IMAGE_EXTENSIONS
 
 # What people and programs put behind the name of an image to name its mask.
@@ -102,8 +102,7 @@ def list_without_masks(folder: Path) -> tuple[list[Path], list[Path]]:
 def files_by_stem(folder: Path) -> dict[str, Path]:
     """Return the file of each stem of a folder; two files of one stem are refused."""
     paths = paths_by_stem(folder, list_images(folder))
-    if faults := same_stems(paths):
-        raise InputError(list_faults(faults))
+    Findings([*same_stems(paths)]).refuse()
     return first_paths(paths)
 
 

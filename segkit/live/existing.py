@@ -48,37 +48,29 @@ def read_existing(
 
 
 def _label_map(masks: Path, values: set[int], classes: Sequence[LabelClass] | None) -> LabelMap:
-    """Match values and classes, in the order of the classes."""
-    unlabelled = None if _is_binary(values) else UNLABELLED
-    if classes is None:
-        return _inferred(masks, values, unlabelled)
-    own = {one.value: one.name for one in classes}
-    if unlabelled is None and len(own) == 2:
-        own = dict(zip(sorted(values), own.values(), strict=True))
-    elif unlabelled is None:
-        unlabelled = UNLABELLED
-    if odd := sorted(values - own.keys() - {unlabelled}):
-        raise InputError(
-            f"{masks}: the masks hold {first_few([str(value) for value in odd])}, the classes are "
-            f"{first_few([f'{value} ({name})' for value, name in own.items()])}: add a class for each value"
-        )
-    return LabelMap(tuple(own), tuple(own.values()), unlabelled)
-
-
-def _inferred(masks: Path, values: set[int], unlabelled: int | None) -> LabelMap:
-    """Name the classes of masks: background and foreground of two, numbers of more."""
+    """Match values and classes, in the order of the classes; without them, two are background and foreground."""
+    # where nothing else occurs beside 0, the value of unlabelled pixels, or one above, is the foreground
+    is_binary = len(values) == 2 and min(values) == 0 and max(values) >= UNLABELLED
+    unlabelled = None if is_binary and (classes is None or len(classes) == 2) else UNLABELLED
     known = sorted(values - {unlabelled})
+    if classes is not None:
+        own = {one.value: one.name for one in classes}
+        if unlabelled is None:
+            own = dict(zip(known, own.values(), strict=True))
+        if odd := [value for value in known if value not in own]:
+            raise InputError(
+                f"the masks hold {first_few([str(value) for value in odd])}, the classes are "
+                f"{first_few([f'{value} ({name})' for value, name in own.items()])}: add a class for each value",
+                source=masks,
+            )
+        return LabelMap(own, unlabelled)
     if set(known) <= {0, 1}:  # one class may not be annotated yet
-        return LabelMap((0, 1), ("background", "foreground"), unlabelled)
+        return LabelMap({0: "background", 1: "foreground"}, unlabelled)
     if len(known) > MOST_CLASSES or (len(known) > 2 and not 0 <= known[0] <= known[-1] < UNLABELLED):
         raise InputError(
-            f"{masks}: the masks hold {len(known)} values from {known[0]} to {known[-1]}, expected at most "
-            f"{MOST_CLASSES} from 0 to 254, one for each class: save them anew"
+            f"the masks hold {len(known)} values from {known[0]} to {known[-1]}, expected at most {MOST_CLASSES} from 0 "
+            f"to 254, one for each class: save them anew",
+            source=masks,
         )
     names = {value: f"class {value}" for value in known} if len(known) > 2 else None
     return LabelMap.infer(values, labels=names, unlabelled=unlabelled)
-
-
-def _is_binary(values: set[int]) -> bool:
-    """Return whether 255, or more, stands for the foreground: nothing but it and 0 occurs."""
-    return len(values) == 2 and min(values) == 0 and max(values) >= UNLABELLED

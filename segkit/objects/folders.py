@@ -188,7 +188,7 @@ def _plan(
         for path, number in uses.items()
         if number > 1
     ]
-    plan.refuse(most=5)
+    plan.refuse()
     return plan
 
 
@@ -242,7 +242,7 @@ def _label_map(masks: Mapping[str, Mask], options: MaskOptions) -> LabelMap:
     values = values if len(values) > 1 else [0, *(values if any(values) else [255])]
     if len(values) == 2 or (masks_are is None and len(values) > MOST_CLASSES):
         return LabelMap.infer(values, unlabelled=unlabelled)
-    return LabelMap(tuple(values), ("background", *map(str, values[1:])), unlabelled)
+    return LabelMap({values[0]: "background", **{value: str(value) for value in values[1:]}}, unlabelled)
 
 
 def _refuse_doubt(masks: Mapping[str, Mask], values: Sequence[int]) -> None:

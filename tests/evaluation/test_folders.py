@@ -357,7 +357,7 @@ def test_outlines_alone_need_the_images(tmp_path):
         write_geojson(tmp_path / side / "a.geojson", blobs(3))
     sides = tmp_path / "guess", tmp_path / "truth"
     message = re.escape(
-        "a.geojson: outlines without the size of their image: give the folder of images (--images DIR)"
+        "a.geojson: outlines without the size of their image: give the images (--images DIR, in Python images= or shape=)"
     )
     with pytest.raises(InputError, match=message):
         compare_folders(*sides)

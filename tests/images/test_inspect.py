@@ -3,7 +3,7 @@
 import numpy as np
 import tifffile
 
-from segkit.images import IMAGE_EXTENSIONS, inspect_images, inspect_pairs
+from segkit.images import IMAGE_EXTENSIONS, inspect_images
 from tests.images.conftest import MASK, NOISE, save
 
 
@@ -14,7 +14,7 @@ def test_faults_are_listed_not_raised(complete):
     save(images / "grey.png", NOISE[:, :, 0])
     save(masks / "grey.png", np.full_like(MASK, 7))
     save(images / "lonely.png", NOISE)
-    report = inspect_pairs(images, masks)
+    report = inspect_images(images, masks)
     assert len(report.faults) == 3
     assert report.label_map is None
     assert report.class_counts == {}
@@ -24,7 +24,7 @@ def test_faults_are_listed_not_raised(complete):
 
 def test_inspection_counts_pixels(complete):
     assert inspect_images(complete[0] / "b.png").describe().startswith("1 image\n")
-    report = inspect_pairs(*complete)
+    report = inspect_images(*complete)
     n_foreground = 3 * np.count_nonzero(MASK)
     assert report.faults == []
     assert report.facts.shapes == {(6, 8, 3): 3}
@@ -45,7 +45,7 @@ def test_inspection_counts_pixels(complete):
 
 
 def test_inspection_of_nothing(tmp_path):
-    report = inspect_pairs(tmp_path / "gone", tmp_path)
+    report = inspect_images(tmp_path / "gone", tmp_path)
     assert report.stems == []
     assert [fault.split(": ")[1] for fault in report.faults] == [
         "no such file or folder",
@@ -57,7 +57,7 @@ def test_inspection_of_nothing(tmp_path):
 def test_unlabelled_pixels_are_no_class(complete):
     images, masks = complete
     save(masks / "b.tif", np.resize(np.array([0, 255, 9, 9], dtype=np.uint8), (6, 8)))
-    told = inspect_pairs(images, masks, unlabelled=9).describe().splitlines()
+    told = inspect_images(images, masks, unlabelled=9).describe().splitlines()
     assert "  annotated       83.33% of the pixels" in told
     assert "1 mask annotated in part (b) and 2 as a whole (a 1, süß/ñ): all are used" in told
 

@@ -89,8 +89,8 @@ def test_what_is_no_label_image(tmp_path):
     assert complaint(read_instances, path) == f"{path}: 2 pages, expected one: save each page as a file"
     write_labels(path, np.zeros((4, 5), dtype=int))
     assert complaint(read_instances, path, (4, 6)) == (
-        f"{path}: label image of 4 x 5 pixels, image of 4 x 6, expected one size: "
-        "export the labels at the size of the image"
+        f"{path}: image of 4 x 6 pixels, label image of 4 x 5, expected one size: "
+        "export the label image at the size of the image"
     )
     for write in (write_labels, write_geojson, write_rois):
         assert "label image of dtype float64 and shape (4, 5), expected whole numbers" in complaint(
@@ -146,7 +146,8 @@ def test_one_feature_is_an_object(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(feature([SQUARE])))
     assert read_instances(tmp_path / "a.json", (5, 5)).sum() == 9
     assert complaint(read_instances, tmp_path / "a.json") == (
-        f"{tmp_path / 'a.json'}: outlines without the size of their image: give shape=(height, width), as of the image"
+        f"{tmp_path / 'a.json'}: outlines without the size of their image: give the images (--images DIR, in Python "
+        "images= or shape=)"
     )
 
 

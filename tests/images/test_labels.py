@@ -18,7 +18,7 @@ def test_decode_undoes_encode(values, has_unlabelled, seed):
     *classes, last = values
     unlabelled = last if has_unlabelled and len(classes) >= 2 else None
     classes = classes if unlabelled is not None else values
-    label_map = LabelMap(tuple(classes), tuple(f"class {value}" for value in classes), unlabelled)
+    label_map = LabelMap({value: f"class {value}" for value in classes}, unlabelled)
     mask = np.random.default_rng(seed).choice(values, (4, 5))
     ids = label_map.encode(mask)
     assert ids.dtype == np.uint8
@@ -85,11 +85,11 @@ def test_values_outside_the_map():
         "add the missing values to data.labels, or set data.unlabelled=VALUE for unlabelled pixels"
     )
     assert complaint(LabelMap.infer, [0, 1, 2, 3], labels={0: "a", 1: "b"}) == message
-    assert complaint(LabelMap((0, 1), ("a", "b")).encode, [0, 3, 2]) == message
+    assert complaint(LabelMap({0: "a", 1: "b"}).encode, [0, 3, 2]) == message
 
 
 def test_ids_outside_the_map():
-    label_map = LabelMap((0, 1), ("a", "b"))
+    label_map = LabelMap({0: "a", 1: "b"})
     assert complaint(label_map.decode, [0, 5, UNLABELLED]) == (
         "class ids 5 and 255 are not among the 0 and 1 of the label map: "
         "use the label map that the ids were made with"
@@ -97,14 +97,13 @@ def test_ids_outside_the_map():
 
 
 def test_maps_that_are_none():
-    assert complaint(LabelMap, (0,), ("a",)) == (
+    assert complaint(LabelMap, {0: "a"}) == (
         "label map of 1 class, expected 2 to 255: name two classes or more in data.labels"
     )
-    assert complaint(LabelMap, (0, 1), ("a", "a")) == (
-        "label map with values 0 and 1 and names a and a, expected each once: "
+    assert complaint(LabelMap, {0: "a", 1: "b"}, 1) == (
+        "label map with values 0, 1 and 1 and names a and b, expected each once: "
         "mend data.labels or data.unlabelled"
     )
-    assert "with values 0, 1 and 1 " in complaint(LabelMap, (0, 1), ("a", "b"), 1)
 
 
 def test_values_of_one_name_are_one_class():
@@ -143,10 +142,6 @@ def test_joined_values_that_leave_no_two_classes():
     )
     assert complaint(LabelMap.infer, [1, 2], labels={1: "cell", 2: "cell"}).startswith(
         "label map of 1 class,"
-    )
-    assert "with values 0, 1 and 1 " in complaint(LabelMap, (0, 1), ("a", "b"), None, ((1,), ()))
-    assert complaint(LabelMap, (0, 1), ("a", "b"), None, ((2,),)) == (
-        "label map with further values of 1 class, expected 2: give a tuple for each class"
     )
     label_map = LabelMap.infer([0, 1, 2], labels={0: "ground", 1: "cell", 2: "cell"})
     assert complaint(label_map.encode, [3]).startswith(

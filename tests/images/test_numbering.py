@@ -8,7 +8,7 @@ import pytest
 import tifffile
 
 from segkit.errors import InputError
-from segkit.images import inspect_pairs, load_pairs, pair, write_geojson, write_labels, write_rois
+from segkit.images import inspect_images, load_pairs, pair, write_geojson, write_labels, write_rois
 from segkit.images.numbering import (
     Mask,
     check_numbers,
@@ -48,7 +48,7 @@ def save_all(folders, masks):
 
 def complaint(*args, **kwargs):
     told = error_of(load_pairs, *args, **kwargs)
-    assert inspect_pairs(*args, **kwargs).faults == [told]
+    assert inspect_images(*args, **kwargs).faults == [told]
     return told
 
 
@@ -322,7 +322,7 @@ def test_objects_beside_masks_of_classes(folders, tmp_path):
         "2 pixels of other classes than ground belong to no object",
         "2 objects of several classes: the class of most pixels counts",
     ]
-    report = inspect_pairs(images, masks, labels=names, instances=tmp_path / "objects")
+    report = inspect_images(images, masks, labels=names, instances=tmp_path / "objects")
     assert report.objects == (8, 16.0, 8)
     assert "  objects         8, median area 16 pixels, 8 at the border" in report.describe().splitlines()
     write_labels(tmp_path / "objects" / "a.png", labels[:-1])
@@ -338,7 +338,7 @@ def test_objects_beside_masks_of_classes(folders, tmp_path):
 
 def test_inspection_counts_objects(folders):
     save_all(folders, {"a": squares(12), "b": squares(30)})
-    report = inspect_pairs(*folders)
+    report = inspect_images(*folders)
     assert report.faults == []
     assert report.objects == (42, 16.0, 20)
     assert report.describe().splitlines()[4:] == [

@@ -5,7 +5,7 @@ import pytest
 import tifffile
 from skimage import measure
 
-from segkit.images import inspect_pairs, load_pairs, pair
+from segkit.images import inspect_images, load_pairs, pair
 from segkit.images.stems import files_by_stem
 from tests.images.conftest import MASK, NOISE, complaint, picture, save
 
@@ -43,7 +43,7 @@ def test_one_image_finds_its_mask_in_a_folder(complete, tmp_path):
     beside = save(images / "masks" / "b.png", MASK)
     assert pair(images / "b.png", images) == [("b", images / "b.png", beside)]
     assert files_by_stem(images / "b.png") == {"b": images / "b.png"}
-    assert load_pairs(images / "b.png", masks).stems == inspect_pairs(images / "b.png", masks).stems == ["b"]
+    assert load_pairs(images / "b.png", masks).stems == inspect_images(images / "b.png", masks).stems == ["b"]
 
 
 def test_one_image_without_a_mask_of_its_own(complete):
@@ -57,7 +57,7 @@ def test_one_image_without_a_mask_of_its_own(complete):
     assert complaint(pair, lonely, masks) == (
         f"{lonely}: 2 masks of the name lonely ({two[0]}, {two[1]}), expected one: give that file"
     )
-    assert inspect_pairs(lonely, masks).faults == [complaint(load_pairs, lonely, masks)]
+    assert inspect_images(lonely, masks).faults == [complaint(load_pairs, lonely, masks)]
 
 
 def test_one_mask_for_a_folder_of_images(complete):
@@ -133,7 +133,7 @@ def test_a_page_and_a_file_of_one_name_are_refused(folders):
     assert complaint(load_pairs, images, masks) == (
         "a#1: the name of 2 images, a page of a file among them: rename a file"
     )
-    assert inspect_pairs(images, masks).faults == [complaint(load_pairs, images, masks)]
+    assert inspect_images(images, masks).faults == [complaint(load_pairs, images, masks)]
 
 
 def test_masks_of_one_class_are_told(folders):
@@ -141,7 +141,7 @@ def test_masks_of_one_class_are_told(folders):
     for stem, mask in (("a", MASK), ("b", 0 * MASK), ("c", 0 * MASK), ("d", np.full_like(MASK, 255))):
         save(images / f"{stem}.png", picture(stem))
         save(masks / f"{stem}.png", mask)
-    for messages in (load_pairs(images, masks).messages, inspect_pairs(images, masks).messages):
+    for messages in (load_pairs(images, masks).messages, inspect_images(images, masks).messages):
         assert [message.split(":")[0] for message in messages if " only " in message] == [
             "2 masks of background only (b, c)",
             "1 mask of foreground only (d)",
@@ -180,7 +180,7 @@ def test_masks_of_other_values_than_most_are_named(folders, values_of, told):
     assert message.startswith(
         f"masks hold {told} with these two, or name every value, for example --set data.labels="
     )
-    assert inspect_pairs(*folders).faults == [message]
+    assert inspect_images(*folders).faults == [message]
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_masks_may_be_named_after_their_images(folders, suffix):
         ("a", images / "a.png", masks / f"a{suffix}.png"),
         ("sub/b_1", images / "sub" / "b_1.png", masks / "sub" / f"b_1{suffix}.png"),
     ]
-    assert load_pairs(images, masks).stems == inspect_pairs(images, masks).stems == ["a", "sub/b_1"]
+    assert load_pairs(images, masks).stems == inspect_images(images, masks).stems == ["a", "sub/b_1"]
     assert pair(images / "a.png", masks) == [("a", images / "a.png", masks / f"a{suffix}.png")]
 
 
@@ -281,7 +281,7 @@ def test_the_same_picture_under_several_names_is_told(complete):
     for stem in ("c", "d"):
         save(images / f"{stem}.png", picture("b"))
         save(masks / f"{stem}.png", MASK)
-    for read in (load_pairs, inspect_pairs):
+    for read in (load_pairs, inspect_images):
         assert read(images, masks).messages == ["the same picture 3 times: b, c, d"]
 
 
@@ -318,7 +318,7 @@ def test_grey_images_among_colour_ones_are_read_as_colour(folders):
     assert [image.shape[2] for image in dataset.images] == [3, 3, 3]
     np.testing.assert_allclose(dataset.images[1], np.repeat(NOISE[:, :, :1], 3, axis=2) / 255, rtol=1e-6)
     told = ["1 image (b) is grey and read as colour (three equal channels), as the others are"]
-    assert dataset.messages == inspect_pairs(images, masks).messages == told
+    assert dataset.messages == inspect_images(images, masks).messages == told
 
 
 def test_grey_images_stored_as_rgb_are_read_as_grey_among_grey_ones(folders):
@@ -347,14 +347,14 @@ def test_scribbles_and_whole_masks_in_one_folder(folders):
         "if it is a class, name all, --set data.labels='{0: NAME, 1: NAME, 2: NAME}'; "
         "if they number objects, --set data.masks=instances"
     )
-    assert inspect_pairs(*folders).faults == [told]
+    assert inspect_images(*folders).faults == [told]
 
 
 def test_an_unlabelled_value_that_no_mask_holds_is_told(folders):
     save_masks(folders, {"a": [0, 1], "b": [0, 1]})
     told = ["no mask holds 9, the value of unlabelled pixels: every pixel counts as annotated"]
     assert (
-        load_pairs(*folders, unlabelled=9).messages == inspect_pairs(*folders, unlabelled=9).messages == told
+        load_pairs(*folders, unlabelled=9).messages == inspect_images(*folders, unlabelled=9).messages == told
     )
 
 
@@ -374,7 +374,7 @@ def test_values_of_one_class_are_joined(folders):
     np.testing.assert_array_equal(np.unique(dataset.label_map.encode(dataset.masks[1])), [0, 1, 255])
     told = [message.split(":")[0] for message in dataset.messages if " only " in message]
     assert told == ["1 mask of cell only (c)"]
-    report = inspect_pairs(*folders, labels=labels, unlabelled=9)
+    report = inspect_images(*folders, labels=labels, unlabelled=9)
     assert report.class_counts == {"ground": 24 + 16, "cell": 24 + 16 + 48}
 
 
@@ -388,8 +388,8 @@ def test_only_annotated_images(complete):
     assert [entry.stem for entry in pair(images, masks, only_annotated=True)] == ["a 1", "b", "süß/ñ"]
     note = ["3 of 6 images have a mask; the others are left out"]
     dataset = load_pairs(images, masks, only_annotated=True)
-    assert dataset.stems == inspect_pairs(images, masks, only_annotated=True).stems == ["a 1", "b", "süß/ñ"]
-    assert dataset.messages == inspect_pairs(images, masks, only_annotated=True).messages == note
+    assert dataset.stems == inspect_images(images, masks, only_annotated=True).stems == ["a 1", "b", "süß/ñ"]
+    assert dataset.messages == inspect_images(images, masks, only_annotated=True).messages == note
 
 
 def test_masks_without_a_labelled_pixel_are_left_out(folders):
@@ -402,7 +402,7 @@ def test_masks_without_a_labelled_pixel_are_left_out(folders):
         "3 of 4 images have a mask; the others are left out",
         "1 mask without a labelled pixel left out (b)",
     ]
-    for read in (load_pairs, inspect_pairs):
+    for read in (load_pairs, inspect_images):
         found = read(images, masks, unlabelled=9, only_annotated=True)
         assert (found.stems, found.messages) == (["a", "c"], notes)
     (images / "d.png").unlink()

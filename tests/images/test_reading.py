@@ -5,7 +5,7 @@ import pytest
 import tifffile
 
 from segkit.errors import InputError
-from segkit.images import Reading, inspect_images, inspect_pairs, load_pairs
+from segkit.images import Reading, inspect_images, load_pairs
 from segkit.images.axes import Layout
 from segkit.images.reading import neighbours
 from tests.images.conftest import complaint
@@ -68,7 +68,7 @@ def test_percentiles_of_equal_values_are_refused(folders):
     reading = Reading(range="percentiles: 10..90")
     told = complaint(load_pairs, *folders, reading=reading)
     assert "are both 0" in told
-    assert "are both 0" in inspect_pairs(*folders, reading=reading).faults[0]
+    assert "are both 0" in inspect_images(*folders, reading=reading).faults[0]
 
 
 def test_odd_ranges_are_refused():

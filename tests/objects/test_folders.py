@@ -210,7 +210,9 @@ def test_one_message_names_all_files_that_do_not_fit(folder):
     for name in "ab":
         write_image(root / "images" / f"{name}.png", np.ones((3, 4, 3)))
     cure = "expected one size: export the mask at the size of the image"
-    assert complaint(InputError, root / "masks", root / "out", images=root / "images") == "; ".join(
+    assert complaint(
+        InputError, root / "masks", root / "out", images=root / "images"
+    ) == "2 faults: " + "; ".join(
         f"{root}/masks/{name}.png: image of 3 x 4 pixels, mask of 12 x {width}, {cure}"
         for name, width in (("a", 12), ("b", 20))
     )
@@ -269,7 +271,8 @@ def test_outlines_are_measured_like_the_label_image(folder, suffix):
     assert [image.areas.size for image in result.images] == [12, 2]
     paths = [root / "outlines" / f"{name}{suffix}" for name in masks]
     assert complaint(InputError, root / "outlines", root / "new") == (
-        f"{paths[0]}, {paths[1]}: outlines without the size of their image: give the folder of images (--images DIR)"
+        f"2 faults: {paths[0]}, {paths[1]}: outlines without the size of their image: give the images (--images DIR, in "
+        "Python images= or shape=)"
     )
     options = {"images": root / "images", "masks_are": "classes"}
     message = complaint(InputError, root / "outlines", root / "new", **options)

@@ -132,11 +132,11 @@ def test_images_and_masks_that_do_not_fit_are_refused(Bright, image, mask, chang
 
 
 def test_a_class_without_pixels_is_named(Bright, image, mask):
-    labels = LabelMap((0, 1, 2, 3), ("a", "b", "c", "d"))
+    labels = LabelMap(dict(enumerate("abcd")))
     with pytest.raises(InputError) as caught:
         Bright().fit([image], [2 * mask], label_map=labels)
     assert str(caught.value) == "no mask holds class b, d: leave it out of the label map, or annotate some"
-    assert Bright().fit([image], [mask], label_map=LabelMap((0, 1), ("a", "b"))).label_map_.names == (
+    assert Bright().fit([image], [mask], label_map=LabelMap({0: "a", 1: "b"})).label_map_.names == (
         "a",
         "b",
     )
@@ -190,5 +190,5 @@ def test_masks_of_true_and_false_are_of_two_classes(Bright, image, mask):
 
 @pytest.mark.parametrize(("values", "dtype"), [((0, 255), np.uint8), ((0, 256), np.uint16)])
 def test_mask_values_have_the_smallest_type_that_holds_them(values, dtype):
-    found = mask_values(LabelMap(values, ("a", "b"), None))
+    found = mask_values(LabelMap(dict(zip(values, "ab", strict=True))))
     assert (found.dtype, found.tolist()) == (dtype, list(values))

@@ -339,7 +339,7 @@ def test_three_classes_have_a_map_each(tmp_path, kind):
         mask[60:] *= 2
         image[mask == 2] += 50
     segmenter = Segmenter(MultiscaleBank(sigma_max=2), selection_pixels=400, training_pixels=800)
-    labels = LabelMap((0, 1, 2), ("background", "upper", "lower"))
+    labels = LabelMap({0: "background", 1: "upper", 2: "lower"})
     segmenter.fit([image / 255 for image, _ in pictures], [mask for _, mask in pictures], label_map=labels)
     large, _ = picture(5, (150, 132))
     outcome = segment_large(segmenter, written(kind, tmp_path, large), tmp_path / "out", probability=True)

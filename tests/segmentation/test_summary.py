@@ -14,7 +14,7 @@ from segkit.segmentation.summary import (
     summarise_training,
 )
 
-LABELS = LabelMap((0, 255), ("background", "lesion"), None)
+LABELS = LabelMap({0: "background", 255: "lesion"})
 
 
 def region(image, mean_iou):
@@ -292,12 +292,12 @@ def test_two_images_are_enough_to_name_the_worst():
 
 
 def test_three_classes_are_listed_with_commas():
-    labels = LabelMap((0, 1, 2), ("a", "b", "c"), None)
+    labels = LabelMap(dict(enumerate("abc")))
     assert summarise_training(summary(), labels)[0].startswith("Learnt a, b and c from 5 images")
 
 
 def test_of_three_classes_no_threshold_is_explained():
-    labels = LabelMap((0, 1, 2), ("a", "b", "c"), None)
+    labels = LabelMap(dict(enumerate("abc")))
     given = summary(otsu_weight=0.5, training_iou=[0.9, 0.8, 0.7], least_areas=[[0, 0], [2, 0], [3.5, 0]])
     lines = explain_training(given, labels)
     assert not any(line.startswith("Threshold") for line in lines)
