@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -43,8 +44,9 @@ def saving(path: Path) -> Iterator[Path]:
 def atomic(path: Path) -> Iterator[Path]:
     """Return a temporary path beside `path` that takes its place once the block ends without an error.
 
-    A reader sees the old file or the new one, never a part of one, even after a crash or a loss of power. Missing folders
-    are made, and removed again if the file cannot be written.
+    It is that of a file, or of a folder, which takes the place of none or of an empty one. A reader sees the old file or the
+    new one, never a part of one, even after a crash or a loss of power. Missing folders are made, and removed again if the
+    file cannot be written.
     """
     missing = [folder for folder in path.parents if not folder.exists()]
     temporary = path.with_name(_temporary_name(path))
@@ -55,7 +57,7 @@ def atomic(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):  # the first error counts
-            temporary.unlink(missing_ok=True)
+            remove(temporary)
         remove_if_empty(*missing)
         raise
     _sync_names(path.parent)
@@ -100,11 +102,11 @@ def is_full(error: OSError) -> bool:
 
 def remove_unfinished(folder: Path) -> None:
     """Remove unfinished files of killed programs from a folder and its sub-folders; it must be locked."""
-    for root, _, names in os.walk(folder):
-        for name in names:
+    for root, folders, names in os.walk(folder):
+        for name in (*folders, *names):
             if _UNFINISHED.fullmatch(name):
                 with contextlib.suppress(OSError):
-                    Path(root, name).unlink(missing_ok=True)
+                    remove(Path(root, name))
 
 
 def remove_unfinished_of(path: Path) -> None:
@@ -127,6 +129,14 @@ def stamp_of(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def remove_if_empty(*folders: Path) -> None:
@@ -156,11 +166,13 @@ def without_sync() -> Iterator[None]:
 
 
 def _sync(path: Path) -> None:
-    """Write a file to the disk; only then may it take the place of another."""
+    """Write a file, or all files of a folder, to the disk; only then may it take the place of another."""
     if not _syncs.get():
         return
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
+    for file in path.rglob("*") if path.is_dir() else [path]:
+        if file.is_file():
+            with file.open("rb+") as opened:
+                os.fsync(opened.fileno())
 
 
 def _sync_names(folder: Path) -> None:

@@ -32,7 +32,7 @@ from segkit.images import (
 from segkit.objects.pictures import object_overlay
 from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE
 from segkit.segmentation.folders import predict_folder
-from segkit.segmentation.plan import EXTRAS
+from segkit.segmentation.outcome import KINDS
 from segkit.segmentation.segmenter import Segmenter
 from segkit.segmentation.summary import summarise_training
 
@@ -66,7 +66,7 @@ def run_demo(output: Path, *, progress: Progress | None = None) -> Demo:
         overwrite_foreign=True,
         progress=progress,
     )
-    scores = compare_folders(folder, test / "masks", skip=EXTRAS) | {"notes": []}
+    scores = compare_folders(folder, test / "masks", skip=KINDS) | {"notes": []}
     ious = {entry["stem"]: entry["mean_iou"] for entry in scores["images"]}
     with _panel(output, ious, ("image", "truth", "probability of lesion", "prediction"), 6.6) as (
         figure,

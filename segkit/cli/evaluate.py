@@ -39,7 +39,7 @@ def evaluate(
     from segkit.evaluation.folders import score_found
     from segkit.evaluation.read_masks import read_folders
     from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
-    from segkit.segmentation.plan import EXTRAS
+    from segkit.segmentation.outcome import KINDS
 
     files = [] if output is None else [output / name for name in _FILES]
     for folder in filter(None, (predictions, masks, images)):
@@ -58,7 +58,7 @@ def evaluate(
             labels=data.labels,
             unlabelled=data.unlabelled,
             masks_are=data.masks,
-            skip=EXTRAS,
+            skip=KINDS,
             strict=strict,
         )
         result = score_found(found)

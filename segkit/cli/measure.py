@@ -42,7 +42,7 @@ def measure(
 ) -> None:
     """Measure every object of masks: tables of objects and of images, for a spreadsheet."""
     from segkit.objects.folders import measure_folder
-    from segkit.segmentation.plan import EXTRAS
+    from segkit.segmentation.outcome import KINDS
 
     data = read_data(set_, *_KNOWN)
     with progress_bars() as follow:
@@ -57,7 +57,7 @@ def measure(
             pixel_size=data.pixel_size,
             overlay=overlay,
             overwrite=overwrite,
-            skip=EXTRAS,
+            skip=KINDS,
             progress=follow,
         )
     say(*result.messages, *describe_objects(result.images))

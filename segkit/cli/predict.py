@@ -107,21 +107,18 @@ def predict(
             )
         _predict_large(segmenter, images, output, options | {"level": data.level or 0})
     elif dry_run:
-        kinds = ["probability"] * probability + ["overlay"] * overlay
-        _estimate(segmenter, images, output, kinds, data.axes)
+        _estimate(segmenter, images, data.axes)
     else:
         options |= {"overlay": overlay, "objects": objects, "axes": data.axes, "strict": strict}
         _predict_folder(segmenter, images, output, options)
 
 
-def _estimate(
-    segmenter: Segmenter, images: Path, output: Path, kinds: Sequence[str], axes: str | None
-) -> None:
+def _estimate(segmenter: Segmenter, images: Path, axes: str | None) -> None:
     """Tell what it would take."""
     from segkit.segmentation.estimate import estimate_folder
 
     with progress_bars() as follow:
-        estimate = estimate_folder(segmenter, images, output, kinds, follow, axes)
+        estimate = estimate_folder(segmenter, images, follow, axes)
     for fault in estimate.faults:
         warn(f"would fail: {fault}")
     echo(estimate.summarise())

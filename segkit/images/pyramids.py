@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import tifffile
 from numpy.typing import NDArray
 
 from segkit._files import saving
-from segkit.errors import OutputError
 from segkit.images.large_image import Grid
 from segkit.images.pixel_size import in_centimetres, in_ome
 
@@ -124,10 +122,8 @@ def _write_tiff(place: Path, pyramid: Pyramid) -> None:
 def _write_zarr(place: Path, pyramid: Pyramid, label_name: str | None) -> None:
     import zarr
 
-    unfinished = place.with_name(f".{place.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    try:
-        group = zarr.open_group(str(unfinished), mode="w", zarr_format=3)
+    with saving(place) as temporary:
+        group = zarr.open_group(str(temporary), mode="w", zarr_format=3)
         if label_name is not None:
             labels = group.create_group("labels")
             labels.attrs["ome"] = {"version": "0.5", "labels": [label_name]}
@@ -144,10 +140,6 @@ def _write_zarr(place: Path, pyramid: Pyramid, label_name: str | None) -> None:
                 array[at] = block
         described: Any = {"version": "0.5", "multiscales": [_multiscale(pyramid, label_name or place.stem)]}
         group.attrs["ome"] = described | ({} if label_name is None else {"image-label": {}})
-        shutil.rmtree(place, ignore_errors=True)
-        unfinished.replace(place)
-    except OSError as error:
-        raise OutputError(f"{place}: {error.strerror or error}: check the folder and free space") from error
 
 
 def _multiscale(pyramid: Pyramid, name: str) -> dict[str, Any]:

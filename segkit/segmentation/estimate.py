@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from segkit._common import Progress, count, pass_on
+from segkit._common import FloatArray, Progress, count, pass_on
 from segkit._memory import bytes_used, describe
 from segkit.errors import InputError
-from segkit.images import Reading
+from segkit.segmentation.folders import jobs_of, reading_of
 from segkit.segmentation.memory import bytes_of_results, bytes_of_tiles
-from segkit.segmentation.plan import join_faults, make_plan, n_channels_of, reading_of
+from segkit.segmentation.outcome import join_faults, reason_of
+from segkit.segmentation.results import load_images
 from segkit.segmentation.segmenter import Segmenter
 
 # Side of the part of an image that the time is measured on.
@@ -39,38 +39,36 @@ class Estimate:
 
 
 def estimate_folder(
-    segmenter: Segmenter,
-    images: Path,
-    output: Path,
-    kinds: Sequence[str],
-    progress: Progress = pass_on,
-    axes: str | None = None,
+    segmenter: Segmenter, images: Path, progress: Progress = pass_on, axes: str | None = None
 ) -> Estimate:
     """Estimate memory and time of the prediction of a folder, and write nothing. `axes` are as for `predict_folder`."""
-    reading = reading_of(segmenter) if axes is None else replace(reading_of(segmenter), axes=axes)
-    plan = make_plan(segmenter, images, output, kinds, progress, reading)
-    if not plan.fit:
-        raise InputError(join_faults(plan.faults))
-    shapes = [(*shape[:2], segmenter.n_image_channels_) for job in plan.fit for shape in job.shapes]
+    reading = reading_of(segmenter, axes)
+    shapes, faults, of_file, seconds_per_pixel = [], [], 0, None
+    for job in progress(jobs_of(images), "Looking at images"):
+        try:
+            loaded = load_images(segmenter, job.source, reading)
+        except Exception as error:  # whatever is raised, the other images are segmented
+            faults.append(reason_of(error, job.source))
+            continue
+        shapes += [image.shape for image in loaded.images]
+        # the images of a file are read together, as stored and as floats
+        of_file = max(of_file, sum(plane.size for plane in loaded.planes) * 8)
+        if seconds_per_pixel is None:
+            seconds_per_pixel = _pace(segmenter, loaded.images[0])
+    if seconds_per_pixel is None:
+        raise InputError(join_faults(faults))
     tiles = [segmenter.bank_.tiles(shape) for shape in shapes]
-    # the images of a file are read together, as stored and as floats
-    of_file = max(sum(map(prod, job.shapes)) * 8 for job in plan.fit)
     peak = max(
         bytes_of_results(shape, segmenter.classes_.size) + bytes_of_tiles(segmenter.bank_, shape, cut)
         for shape, cut in zip(shapes, tiles, strict=True)
     )
     n_seen = sum(prod(tile.shape) for cut in tiles for tile in cut)
-    seconds = n_seen * _pace(segmenter, plan.fit[0].source, reading)
     n_tiles = sum(map(len, tiles))
-    return Estimate(len(shapes), n_tiles, bytes_used() + of_file + peak, seconds, plan.faults)
+    return Estimate(len(shapes), n_tiles, bytes_used() + of_file + peak, n_seen * seconds_per_pixel, faults)
 
 
-def _pace(segmenter: Segmenter, source: Path, reading: Reading) -> float:
+def _pace(segmenter: Segmenter, image: FloatArray) -> float:
     """Measure the seconds for each pixel at a part of an image; the first time filters are made, which does not count."""
-    stack = reading.read(source)
-    planes = [reading.scale(page, name=str(source)) for page in stack.pages]
-    n_channels = n_channels_of(segmenter, reading)
-    image = reading.in_context(planes, stack.layout, n_channels, name=str(source))[0]
     top, left = (max(0, (length - _SIDE) // 2) for length in image.shape[:2])
     part = image[top : top + _SIDE, left : left + _SIDE]
     segmenter.predict(part)

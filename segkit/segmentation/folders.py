@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -18,25 +18,20 @@ import joblib
 from sklearn.utils.validation import check_is_fitted
 
 from segkit import __version__
-from segkit._common import LocalProgress, Progress, Workers, count, first_few, one_by_one, pass_on
+from segkit._common import LocalProgress, Progress, Workers, count, one_by_one, pass_on
 from segkit._files import without_sync
 from segkit._files.write import describe_os_error
 from segkit.errors import ConfigError, InputError, OutputError
-from segkit.images import PixelSize
-from segkit.images.outputs import (
-    named,
-    refuse_empty,
-    refuse_existing,
-    refuse_foreign,
-    refuse_nesting,
-    refuse_unwritable,
-)
+from segkit.images import PixelSize, Reading, list_images
+from segkit.images.outputs import named, refuse_empty, refuse_nesting
 from segkit.images.pixel_size import check_pixel_size
 from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE, ImageObjects, write_images, write_objects
 from segkit.segmentation.base import BaseSegmenter
-from segkit.segmentation.model_file import describe, digest_arrays
+from segkit.segmentation.model_file import digest_model
+from segkit.segmentation.notes import notes_on_images, notes_on_left_out, notes_on_others, notes_on_removed
 from segkit.segmentation.outcome import (
     FAILED,
+    KINDS,
     SKIPPED,
     SUMMARY,
     WRITTEN,
@@ -44,33 +39,32 @@ from segkit.segmentation.outcome import (
     Interrupted,
     Outcome,
     in_order,
-    is_of_region,
-    put_summary,
-    refuse_changed,
-    rows_of_others,
-    table_of_others,
-)
-from segkit.segmentation.plan import (
-    Fault,
-    Job,
-    Plan,
     join_faults,
-    make_plan,
-    measured_place,
-    reading_of,
+    put_summary,
     reason_of,
+    rows_of_others,
 )
-from segkit.segmentation.record import HIDDEN, ForeignFileError, Record, digest_file, digest_values, record_of
-from segkit.segmentation.results import Columns, make_results, read_measured
+from segkit.segmentation.record import (
+    ForeignFileError,
+    Permissions,
+    Record,
+    digest_file,
+    digest_values,
+    results_in,
+)
+from segkit.segmentation.results import (
+    Appearance,
+    Job,
+    Made,
+    make_results,
+    measured_place,
+    read_measured,
+)
 from segkit.segmentation.segmenter import Segmenter
 
 _OF_OBJECTS = ("objects", "geojson", "rois")
 _TABLES = [Path(OBJECTS_FILE), Path(IMAGES_FILE)]
 _DIGITS = 4
-_CURE = (
-    "choose another folder, go on with what is there (--resume, in Python resume=True), or replace it (--overwrite, "
-    "overwrite=True)"
-)
 
 
 def predict_folder(
@@ -204,92 +198,102 @@ def segment_folder(
     if objects:
         kinds += _kinds_of_objects(segmenter)
     follow = progress or pass_on
-    reading = reading_of(segmenter) if axes is None else replace(reading_of(segmenter), axes=axes)
-    plan = make_plan(segmenter, images, output, kinds, follow, reading)
-    if plan.faults and (strict or not plan.fit):
-        raise InputError(join_faults(plan.faults))
-    tables = _TABLES if objects else []
-    results = [*(place for job in plan.fit for place in job.outputs), *tables, SUMMARY]
-    for place in (*results, HIDDEN / "lock"):
-        refuse_unwritable(output / place, within=output)
-    with record_of(output, results, replaces_foreign=overwrite_foreign) as record:
-        refuse_existing(
-            [output / place for place in results if place.parts[0] != HIDDEN.name],
-            overwrite=resume or overwrite or overwrite_foreign,
-            cure=_CURE,
-        )
-        left = [place for job in plan.fit for place in job.others] + ([] if objects else _TABLES)
-        _refuse_leftovers(output, [place for place in left if os.path.lexists(output / place)])
-        if resume:
-            refuse_changed(record, [*tables, SUMMARY])
-        else:
-            refuse_foreign(
-                [output / place for place in results],
-                is_own=lambda path: record.is_own(path.relative_to(output)),
-                allowed=overwrite_foreign,
-            )
-        seen = {job.name for job in plan.jobs}
-        others = rows_of_others(record, seen, by_region=not images.is_file())
+    reading = reading_of(segmenter, axes)
+    jobs = jobs_of(images)
+    masks = [mask for job in jobs for mask in (job.mask, job.mask.with_suffix(".tif"))]
+    possible = {kind: [place for job in jobs for place in job.possible_places(kind)] for kind in KINDS}
+    results = [*masks, *(place for kind in kinds for place in possible[kind])]
+    others = [place for kind in KINDS if kind not in kinds for place in possible[kind]]
+    _refuse_among_images([output / place for place in results], images)
+    tables = [*(_TABLES if objects else ()), SUMMARY]
+    allowed = Permissions(resume, overwrite, overwrite_foreign)
+    with results_in(
+        output, results, tables, allowed, others=[*others, *(() if objects else _TABLES)]
+    ) as record:
+        names = {job.name for job in jobs}
+        rows = rows_of_others(record, names, by_region=not images.is_file())
         made_by = _digest_run(segmenter, kinds, given, axes)
-        about_others = (
-            _notes_on_others(record, others, made_by) if images.is_file() else _notes_on_removed(record, plan)
-        )
-        for note in [*plan.notes, *about_others]:
-            warnings.warn(note, UserWarning, stacklevel=3)
+        if images.is_file():
+            notes = notes_on_others(record, rows, made_by)
+        else:
+            notes = [*notes_on_left_out(images), *notes_on_removed(record, names)]
         make = partial(
             make_results,
             segmenter,
             folder=record.staging,
+            kinds=kinds,
             pixel_size=given,
             reading=reading,
             follow=LocalProgress(follow),
         )
-        run = _FolderRun(segmenter, plan, record, tables, others, made_by, resume, strict, follow)
-        return run.run(make, workers or one_by_one)
+        run = _FolderRun(segmenter, jobs, record, rows, made_by, resume, strict, objects, follow)
+        outcome = run.run(make, workers or one_by_one)
+        n_channels = int(segmenter.n_image_channels_) // reading.n_planes
+        root = images if images.is_dir() else images.parent
+        notes += notes_on_images(segmenter, run.looks, root, reading.channels, n_channels)
+    for note in notes:
+        warnings.warn(note, UserWarning, stacklevel=3)
+    return outcome
+
+
+def jobs_of(images: Path) -> list[Job]:
+    """List the images of a folder, or a single one."""
+    root = images if images.is_dir() else images.parent
+    return [Job(root / relative, relative.as_posix()) for relative in list_images(images)]
+
+
+def reading_of(segmenter: BaseSegmenter, axes: str | None = None) -> Reading:
+    """Return how the training images of a segmenter were read, with other axes if they are given."""
+    reading: Reading = getattr(segmenter, "reading_", None) or Reading()
+    return reading if axes is None else replace(reading, axes=axes)
 
 
 @dataclass(eq=False)
 class _FolderRun:
-    """A run over the images of a plan, in a folder whose record is open."""
+    """A run over images, in a folder whose record is open."""
 
     segmenter: BaseSegmenter
-    plan: Plan
+    jobs: Sequence[Job]
     record: Record
-    tables: Sequence[Path]
     others: Sequence[ImageRow]
     made_by: str
     resume: bool
     strict: bool
+    has_tables: bool
     follow: Progress
+    looks: dict[str, Appearance] = field(default_factory=dict)
     n_kept: int = 0
     _row_of: dict[str, ImageRow] = field(default_factory=dict)
     _source_of: dict[str, str] = field(default_factory=dict)
     _tables_are_true: bool = True
 
-    def run(self, make: Callable[[Job], Columns], workers: Workers) -> Outcome:
+    def run(self, make: Callable[[Job], Made], workers: Workers) -> Outcome:
         """Segment the images, and write tables and summary, which is written too if the run stops early."""
         try:
             with closing(workers(make, self._to_make())) as made:
                 for job, result in made:
                     self._note(job, partial(self._put, job, result))
-            if self.tables:
+            if all(row.status == FAILED for row in self.rows):
+                raise InputError(join_faults(list(dict.fromkeys(row.reason for row in self.rows))))
+            if self.has_tables:
                 self._write_tables()
         except BaseException as stop:
-            for left in self.plan.jobs:
-                not_reached = ImageRow(left.name, SKIPPED, "not reached: the run was stopped")
-                self._row_of.setdefault(left.name, not_reached)
-            with contextlib.suppress(OutputError):  # the first error counts
-                self._write_summary()
+            if self._n_written:
+                for left in self.jobs:
+                    not_reached = ImageRow(left.name, SKIPPED, "not reached: the run was stopped")
+                    self._row_of.setdefault(left.name, not_reached)
+                with contextlib.suppress(OutputError):  # the first error counts
+                    self._write_summary()
             if isinstance(stop, KeyboardInterrupt):
-                raise Interrupted(self._n_written, len(self.rows)) from stop
+                raise Interrupted(self._n_written, len(self.jobs)) from stop
             raise
         self._write_summary()
         return Outcome(self.record.output, self.rows, self.n_kept)
 
     @property
     def rows(self) -> list[ImageRow]:
-        """Rows of the images whose status is known, in the order of the plan."""
-        return [self._row_of[job.name] for job in self.plan.jobs if job.name in self._row_of]
+        """Rows of the images whose status is known, in the order of the listing."""
+        return [self._row_of[job.name] for job in self.jobs if job.name in self._row_of]
 
     @property
     def _n_written(self) -> int:
@@ -302,14 +306,13 @@ class _FolderRun:
 
     @property
     def _done(self) -> str:
-        return f"{self._n_written} of {count(len(self.plan.jobs), 'image')} written"
+        return f"{self._n_written} of {count(len(self.jobs), 'image')} written"
 
     def _to_make(self) -> Iterator[Job]:
         """Return the images that are to be segmented, and note of the others what came of them."""
-        for job in self.follow(self.plan.jobs, "Segmenting"):
-            if isinstance(job, Fault):
-                self._row_of[job.name] = self._failed(job.name, job.reason)
-            elif not self._note(job, partial(self._look, job)):
+        clashes = _clashes(self.jobs, self.record.output)
+        for job in self.follow(self.jobs, "Segmenting"):
+            if not self._note(job, partial(self._look, job, clashes)):
                 yield job
 
     def _note(self, job: Job, act: Callable[[], ImageRow | None]) -> bool:
@@ -330,9 +333,12 @@ class _FolderRun:
         self._row_of[job.name] = row
         return True
 
-    def _look(self, job: Job) -> ImageRow | None:
+    def _look(self, job: Job, clashes: Mapping[str, str]) -> ImageRow | None:
         """Return the row of an image that is done; None if it is to be segmented."""
-        self.record.refuse_foreign(job.outputs)
+        if job.name in clashes:
+            raise InputError(clashes[job.name])
+        entry = self.record.entries.get(job.name)
+        self.record.refuse_foreign([job.mask, *map(Path, () if entry is None else entry.outputs)])
         # before the image is read: if it is replaced meanwhile, the next run takes it for changed
         source = self._source_of[job.name] = digest_file(job.source)
         if not (self.resume and self.record.is_done(job.name, source=source, made_by=self.made_by)):
@@ -340,17 +346,22 @@ class _FolderRun:
         self.n_kept += 1
         return ImageRow(**self.record.entries[job.name].row)
 
-    def _put(self, job: Job, result: Callable[[], Columns]) -> ImageRow:
+    def _put(self, job: Job, result: Callable[[], Made]) -> ImageRow:
         """Put the results of an image into their places, once they are made."""
+        made = result()
+        for place in made.places:
+            other = self.record.owner_of.get(place.as_posix(), job.name)
+            if other != job.name and any(other == present.name for present in self.jobs):
+                raise InputError(_clash(job.name, other, self.record.output / place))
         columns: dict[str, Any] = {
             name: round(value, _DIGITS) if isinstance(value, float) else value
-            for name, value in result().items()
+            for name, value in made.columns.items()
         }
-        height, width, _ = job.shapes[0]
-        row = ImageRow(job.name, WRITTEN, "", job.mask.as_posix(), height, width, len(job.shapes), **columns)
+        row = ImageRow(job.name, WRITTEN, "", made.places[-1].as_posix(), **columns)
         self._withdraw_tables()
         source = self._source_of[job.name]
-        self.record.put(job.name, job.outputs, source=source, made_by=self.made_by, row=asdict(row))
+        self.record.put(job.name, made.places, source=source, made_by=self.made_by, row=asdict(row))
+        self.looks[job.name] = made.appearance
         return row
 
     def _failed(self, name: str, reason: str, error: Exception | None = None) -> ImageRow:
@@ -374,16 +385,13 @@ class _FolderRun:
             self._tables_are_true = False
 
     def _write_tables(self) -> None:
-        staging, (objects, images) = self.record.staging, self.tables
-        try:
-            with without_sync():
-                summaries = write_objects(staging / objects, self._measured())
-                write_images(staging / images, summaries, classes=self.segmenter.label_map_.names[1:])
-            self.record.put("tables", self.tables)
-        except ForeignFileError as error:
-            raise table_of_others(error) from error
-        except OutputError as error:
-            raise self._stopped(self.record.output / objects, error) from error
+        staging, (objects, images) = self.record.staging, _TABLES
+        with self._naming(objects), without_sync():
+            summaries = write_objects(staging / objects, self._measured())
+            write_images(staging / images, summaries, classes=self.segmenter.label_map_.names[1:])
+        with self._naming(objects):
+            self.record.refuse_changed(_TABLES)
+            self.record.put("tables", _TABLES)
 
     def _measured(self) -> Iterator[ImageObjects]:
         """Return the measurements of the written images, one after the other."""
@@ -393,12 +401,50 @@ class _FolderRun:
                 yield from read_measured(self.record.output / place, row)
 
     def _write_summary(self) -> None:
-        try:
+        with self._naming(SUMMARY):
+            self.record.refuse_changed([SUMMARY])
             put_summary(self.record, self._all_rows)
-        except ForeignFileError as error:
-            raise table_of_others(error) from error
+
+    @contextlib.contextmanager
+    def _naming(self, table: Path) -> Iterator[None]:
+        """Explain a fault of the disk by the name of a table."""
+        try:
+            yield
         except OutputError as error:
-            raise self._stopped(self.record.output / SUMMARY, error) from error
+            if not isinstance(error.__cause__, OSError):
+                raise
+            raise self._stopped(self.record.output / table, error) from error
+
+
+def _clashes(jobs: Sequence[Job], output: Path) -> dict[str, str]:
+    """Return the images whose results would lie on those of others, and why they fail; two that clash fail both."""
+    reasons: dict[str, str] = {}
+    of_stem = defaultdict(list)
+    for job in jobs:
+        first, *rest = Path(job.name).parts
+        if rest and first in KINDS:
+            folder = job.source.parents[len(rest) - 1]
+            reasons[job.name] = f"{folder} is a folder called {first}, as results are: rename that folder"
+        else:
+            of_stem[job.mask].append(job)
+    for mask, (first_job, *others) in of_stem.items():
+        for other in others:
+            reason = _clash(str(first_job.source), str(other.source), output / mask)
+            reasons.setdefault(first_job.name, reason)
+            reasons[other.name] = reason
+    return reasons
+
+
+def _clash(first: str, second: str, place: Path) -> str:
+    return f"{first} and {second} would both become {place}: rename one"
+
+
+def _refuse_among_images(places: Sequence[Path], images: Path) -> None:
+    """Refuse an output folder from which a result would reach the folder of images: the next run would segment it."""
+    inside = images.resolve()
+    faults = [path for path in places if images.is_dir() and inside in path.resolve().parents]
+    if faults:
+        raise InputError(f"{named(faults)} would be among the images: choose an output folder elsewhere")
 
 
 def _named(path: Path, error: OutputError) -> str:
@@ -413,18 +459,15 @@ def _named(path: Path, error: OutputError) -> str:
 def _is_of_the_disk(error: OutputError) -> bool:
     """Return whether nothing could be written, whatever the image: its name alone may be too long."""
     cause = error.__cause__
-    return isinstance(cause, OSError) and cause.errno != errno.ENAMETOOLONG
+    of_the_name = (errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR)
+    return isinstance(cause, OSError) and cause.errno not in of_the_name
 
 
 def _digest_run(
     segmenter: BaseSegmenter, kinds: Sequence[str], pixel_size: PixelSize | None, axes: str | None
 ) -> str:
     """Return a digest of all that the results of an image depend on, but for the image."""
-    if isinstance(segmenter, Segmenter):  # versions of packages are part of it
-        header, arrays = describe(segmenter, embed_weights=False)
-        model = digest_values(header | {"arrays": digest_arrays(arrays)})
-    else:
-        model = str(joblib.hash(segmenter))
+    model = digest_model(segmenter) if isinstance(segmenter, Segmenter) else str(joblib.hash(segmenter))
     values = {"segkit": __version__, "model": model, "kinds": sorted(kinds), "pixel_size": pixel_size}
     return digest_values(values if axes is None else values | {"axes": axes})
 
@@ -443,46 +486,3 @@ def _kinds_of_objects(segmenter: BaseSegmenter) -> list[str]:
         )
         return [name for name in _OF_OBJECTS if name != "rois"]
     return list(_OF_OBJECTS)
-
-
-def _refuse_leftovers(output: Path, places: Sequence[Path]) -> None:
-    """Refuse to leave results of an earlier run beside new masks."""
-    if places:
-        tops = list(dict.fromkeys(place.parts[0] for place in places))
-        options = list(dict.fromkeys(top if top in ("probability", "overlay") else "objects" for top in tops))
-        raise OutputError(
-            f"{named([output / place for place in places])} of an earlier run would stay beside the new masks: write them "
-            f"anew too ({' '.join(f'--{option}' for option in options)}; in Python "
-            f"{', '.join(f'{option}=True' for option in options)}), choose another folder, or remove "
-            f"{', '.join(str(output / top) for top in tops)} yourself"
-        )
-
-
-def _notes_on_others(record: Record, others: Sequence[ImageRow], made_by: str) -> list[str]:
-    """Note earlier images whose rows stay in the tables although another model or other options made them."""
-    odd = [row.image for row in others if row.tiles is None and record.entries[row.image].made_by != made_by]
-    if not odd:
-        return []
-    return [
-        f"results of {count(len(odd), 'other image')} in {record.output} are of another model or other options "
-        f"({first_few(odd, most=3)}): give the folder of the images to make all anew"
-    ]
-
-
-def _notes_on_removed(record: Record, plan: Plan) -> list[str]:
-    """Note images of an earlier run that are no longer there."""
-    present = {job.name for job in plan.jobs}
-    gone = sorted(
-        name
-        for name, entry in record.entries.items()
-        if name not in present
-        and not is_of_region(entry.row)
-        and (mask := entry.row.get("mask"))
-        and (record.output / mask).exists()
-    )
-    if not gone:
-        return []
-    verb, their = ("is", "its mask is") if len(gone) == 1 else ("are", "their masks are")
-    return [
-        f"{count(len(gone), 'image')} of an earlier run {verb} gone ({first_few(gone)}): {their} left alone"
-    ]

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray, Progress, Workers, count, first_few, one_by_one, pass_on
-from segkit._files.write import saving, write_text
+from segkit._files.write import saving, without_sync, write_text
 from segkit._memory import bytes_left
 from segkit._threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
@@ -36,7 +36,7 @@ from segkit.images.large_image import Grid, LargeImage, open_large
 from segkit.images.pixel_size import check_pixel_size
 from segkit.images.pyramids import OnDisk, Pyramid, write_pyramid
 from segkit.segmentation.dense import decide_in
-from segkit.segmentation.model_file import describe, digest_arrays
+from segkit.segmentation.model_file import digest_model
 from segkit.segmentation.outcome import (
     FAILED,
     SUMMARY,
@@ -44,10 +44,9 @@ from segkit.segmentation.outcome import (
     ImageRow,
     in_order,
     put_summary,
-    refuse_changed,
     rows_of_others,
 )
-from segkit.segmentation.record import HIDDEN, Record, digest_values, key_of, record_of
+from segkit.segmentation.record import HIDDEN, Permissions, digest_values, key_of, results_in
 from segkit.segmentation.regions import merge_small_regions_by_strips
 from segkit.segmentation.threshold import label_pixels
 
@@ -61,7 +60,7 @@ _NAME = "segkit"
 # Rows of decisions that are made probabilities at once, and of a strip of which pixels are counted.
 _ROWS_AT_ONCE = 256
 _DIGITS = 4
-# What an earlier run leaves beside its tiles; labels without it are those of somebody else.
+# What a run leaves beside its tiles.
 PLAN = "plan.json"
 
 
@@ -77,9 +76,9 @@ class LargeOutcome:
     probability: Path | None = None
 
 
-def labels_place(image: Path, output: Path) -> Path:
+def labels_place(image: Path) -> Path:
     """Return the place of the labels of an image: an OME-Zarr of one, a TIFF file of any other."""
-    return output / (f"{image.stem}.zarr" if image.suffix.lower() == ".zarr" else f"{image.stem}.tif")
+    return Path(f"{image.stem}.zarr" if image.suffix.lower() == ".zarr" else f"{image.stem}.tif")
 
 
 def segment_large(
@@ -102,28 +101,29 @@ def segment_large(
     size = None if pixel_size is None else check_pixel_size(pixel_size)
     with open_large(path, level) as image:
         _check_fit(segmenter, image)
-        places = [labels_place(path, output)]
-        places += [labels_place(path, output / "probability")] if probability else []
-        _refuse_damage(path, output, places)
-        folder = output / HIDDEN / "large" / key_of(path.name)
-        allowed = _Permissions(resume=resume, overwrite=overwrite, overwrite_foreign=overwrite_foreign)
+        labels, maps = labels_place(path), Path("probability") / labels_place(path)
+        results = [maps, labels] if probability else [labels]
+        _refuse_damage(path, output, results)
+        mask = Path(path.name).with_suffix(".png")  # of a run that read the image as a whole
+        allowed = Permissions(resume, overwrite, overwrite_foreign)
+        others = [] if probability else [maps]
         with (
-            record_of(output, [SUMMARY], replaces_foreign=overwrite_foreign) as record,
+            results_in(output, [*results, mask], [SUMMARY], allowed, others=others) as record,
             single_threaded_blas(),
         ):
-            refuse_changed(record, [SUMMARY])
-            _refuse_whole(record, path, allowed)
-            _refuse_existing(path, output, folder, places, allowed)
-            run = _TileRun(segmenter, image, level, folder, progress or pass_on)
-            run.prepare([place.relative_to(output).as_posix() for place in places], keep=resume)
+            record.refuse_changed(results)
+            run = _TileRun(segmenter, image, level, output, progress or pass_on)
+            run.prepare(keep=resume)
             run.decide(workers or one_by_one)
             grid = image.grid if size is None else Grid.of(size)
-            shares = run.write(places[0], grid)
-            if probability:
-                run.write_probability(places[1], grid)
-            row = _row(run, places[0].relative_to(output), shares, time.perf_counter() - start)
-            record.put(path.name, [], made_by=run.made_of, row=asdict(row))
+            with without_sync():
+                shares = run.write(record.staging / labels, grid)
+                if probability:
+                    run.write_probability(record.staging / maps, grid)
+            row = _row(run, labels, shares, time.perf_counter() - start)
+            record.put(path.name, results, made_by=run.made_of, row=asdict(row))
             put_summary(record, in_order([row, *rows_of_others(record, {path.name})]))
+    places = [output / place for place in reversed(results)]
     return LargeOutcome(places[0], len(run.tiles), run.n_kept, run.faults, row, *places[1:])
 
 
@@ -140,60 +140,13 @@ def _check_fit(segmenter: Segmenter, image: LargeImage) -> None:
         )
 
 
-class _Permissions(NamedTuple):
-    """Permissions to go on with earlier results, or to replace them."""
-
-    resume: bool
-    overwrite: bool
-    overwrite_foreign: bool
-
-
-def _refuse_damage(path: Path, output: Path, places: Sequence[Path]) -> None:
+def _refuse_damage(path: Path, output: Path, results: Sequence[Path]) -> None:
     """Refuse to write over the image, or into it."""
-    for place in places:
+    for place in (output / result for result in results):
         if path.resolve() in (place.resolve(), *place.resolve().parents):
             raise OutputError(
                 f"{output}: labels in {place} would damage the image: choose another folder for -o"
             )
-
-
-def _refuse_whole(record: Record, path: Path, allowed: _Permissions) -> None:
-    """Refuse to forget the results of a run that read the image as a whole."""
-    entry = record.entries.get(path.name)
-    there = [] if entry is None else [place for place in entry.outputs if (record.output / place).exists()]
-    if there and not (allowed.overwrite or allowed.overwrite_foreign):
-        raise OutputError(
-            f"{record.output / there[-1]} is of a run that read {path.name} as a whole: choose another folder, or "
-            "replace it (--overwrite)"
-        )
-
-
-def _refuse_existing(
-    path: Path, output: Path, folder: Path, places: Sequence[Path], allowed: _Permissions
-) -> None:
-    """Refuse to replace what is there, unless it was said what is to come of it, and to leave what would be outdated."""
-    if allowed.overwrite_foreign:
-        return
-    is_planned, plan = (folder / PLAN).exists(), _read_plan(folder / PLAN)
-    for place in (place for place in places if place.exists()):
-        if plan is not None and plan["image"] != str(path.resolve()) and not allowed.overwrite:
-            raise OutputError(
-                f"{place} is of another image, {plan['image']}: choose another folder, or replace it (--overwrite)"
-            )
-        is_other = plan is not None and place.relative_to(output).as_posix() not in plan["outputs"]
-        if not is_planned or is_other:
-            raise OutputError(
-                f"{place} is not of an earlier run here: choose another folder, or ask to replace it "
-                "(--overwrite-foreign, in Python overwrite_foreign=True)"
-            )
-        if not (allowed.resume or allowed.overwrite):
-            raise OutputError(f"{place} exists: --resume goes on, --overwrite replaces it")
-    map_place = labels_place(path, output / "probability")
-    if map_place not in places and map_place.exists():
-        raise OutputError(
-            f"{map_place} of an earlier run would stay beside the new labels: write it anew too (--probability; in Python "
-            f"probability=True), choose another folder, or remove it yourself"
-        )
 
 
 def _row(run: _TileRun, labels: Path, shares: str, seconds: float) -> ImageRow:
@@ -219,14 +172,15 @@ class _TileRun:
     """A run over the tiles of an image, with a folder for what is done."""
 
     def __init__(
-        self, segmenter: Segmenter, image: LargeImage, level: int, folder: Path, progress: Progress
+        self, segmenter: Segmenter, image: LargeImage, level: int, output: Path, progress: Progress
     ) -> None:
-        self.segmenter, self.image, self.folder, self.progress = segmenter, image, folder, progress
+        self.segmenter, self.image, self.progress = segmenter, image, progress
+        self.folder = output / HIDDEN / "large" / key_of(image.path.name)
         self.classifier, self.rule = segmenter.classifier_, segmenter.rule_
         self.maps = _TileMaps(segmenter, image, level)
         made_of = {
             "image": [str(image.path.resolve()), level, list(image.shape)],
-            "model": digest_arrays(describe(segmenter, embed_weights=True)[1]),
+            "model": digest_model(segmenter),
         }
         self.made_of = digest_values(made_of)
         self.tiles: list[Tile] = []
@@ -234,18 +188,16 @@ class _TileRun:
         self.n_kept = 0
         self.means = np.zeros(self.classifier.channels_.size, dtype=np.float32)
 
-    def prepare(self, outputs: Sequence[str], *, keep: bool) -> None:
+    def prepare(self, *, keep: bool) -> None:
         """Take over tiles and image means of an earlier run, or make them."""
         plan = self.folder / PLAN
-        earlier = _read_plan(plan)
-        known = earlier if keep else None
+        known = _read_plan(plan) if keep else None
         files = _list_files(self.image.path)
         # what was added, such as a chunk that was missing, is of tiles that failed
         if known is None or known["made_of"] != self.made_of or not known["files"].items() <= files.items():
             shutil.rmtree(self.folder, ignore_errors=True)
             known = {
                 "made_of": self.made_of,
-                "image": str(self.image.path.resolve()),
                 "tiles": [
                     [(side.start, side.stop) for side in (*tile.core, *tile.seen)]
                     for tile in self.maps.stack.tiles(self.image.shape)
@@ -256,8 +208,6 @@ class _TileRun:
             rows, cols, *seen = (slice(*side) for side in ends)
             self.tiles.append(Tile((rows, cols), (seen[0], seen[1])))
         known["files"] = files
-        # another program may have put something in the place of what this run does not write
-        known["outputs"] = sorted({*outputs, *(earlier["outputs"] if earlier else ())})
         if known["means"] is None:
             shutil.rmtree(self.folder / "tiles", ignore_errors=True)  # decided by means of fewer points
             known["means"] = self._image_means()
@@ -462,6 +412,6 @@ def _read_plan(path: Path) -> dict[str, Any] | None:
     """Read the plan of an earlier run; None if there is none, or it is damaged."""
     try:
         plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return plan if {"made_of", "image", "files", "outputs", "tiles", "means"} <= plan.keys() else None
+        return plan if {"made_of", "files", "tiles", "means"} <= plan.keys() else None
     except (OSError, ValueError, AttributeError):
         return None

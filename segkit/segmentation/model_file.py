@@ -149,6 +149,13 @@ def digest_arrays(arrays: dict[str, NDArray[Any]]) -> str:
     return sha.hexdigest()
 
 
+def digest_model(segmenter: Any) -> str:
+    """Hexadecimal sha256 of all that a model file holds, versions of packages among it, but for the network weights."""
+    header, arrays = describe(segmenter, embed_weights=False)
+    text = json.dumps(header | {"arrays": digest_arrays(arrays)}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def package_versions() -> dict[str, str]:
     """Versions of segkit and of the packages its numbers depend on."""
     packages = ("numpy", "scipy", "scikit-learn", "torch", "torchvision", "kymatio")

@@ -8,12 +8,21 @@ from pathlib import Path
 
 from segkit._common import count
 from segkit._files import without_sync, write_table
-from segkit.errors import OutputError
-from segkit.segmentation.record import ForeignFileError, Record
+from segkit.errors import ClusterError, SegkitError
+from segkit.segmentation.record import Record
 
 SUMMARY = Path("summary.csv")
 WRITTEN, SKIPPED, FAILED = "written", "skipped", "failed"
+# Folders of results beside the masks, the kind of file in each, and whether each page of a file has its own.
+KINDS = {
+    "probability": (".tif", False),
+    "overlay": (".png", True),
+    "objects": (".tif", False),
+    "geojson": (".geojson", True),
+    "rois": (".zip", True),
+}
 _N_NAMED = 3
+_N_FAULTS = 5
 
 
 @dataclass(frozen=True)
@@ -139,14 +148,21 @@ def put_summary(record: Record, rows: Sequence[ImageRow]) -> None:
     record.put("summary", [SUMMARY])
 
 
-def refuse_changed(record: Record, tables: Sequence[Path]) -> None:
-    """Refuse to write over a table of somebody else before the run, not after it."""
-    try:
-        record.refuse_foreign(tables)
-    except ForeignFileError as error:
-        raise table_of_others(error) from error
+def reason_of(error: Exception, source: Path) -> str:
+    """Explain in one line why an image failed."""
+    text = " ".join(str(error).split())
+    if isinstance(error, ClusterError):
+        return f"{source}: {text}"
+    if isinstance(error, SegkitError):
+        return text
+    if isinstance(error, MemoryError):
+        return f"{source}: out of memory: use smaller images, or a smaller bank"
+    if isinstance(error, OSError):
+        return f"{source}: {error.strerror or text}: check the file and its permissions"
+    return f"{source}: cannot be segmented ({text or type(error).__name__}): leave it out"
 
 
-def table_of_others(error: ForeignFileError) -> OutputError:
-    """Make the error for a table that somebody has made or changed, for example by a spreadsheet."""
-    return OutputError(f"{error}: move it elsewhere, and --resume makes it anew")
+def join_faults(faults: Sequence[str]) -> str:
+    """List the first faults, and count the others."""
+    more = f"; and {len(faults) - _N_FAULTS} more" if len(faults) > _N_FAULTS else ""
+    return "; ".join(faults[:_N_FAULTS]) + more

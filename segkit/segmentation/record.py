@@ -1,4 +1,4 @@
-"""Record of the files that segkit wrote into an output folder: their digests, in its hidden folder ``.segkit``.
+"""Record of the results that segkit wrote into an output folder: their digests, in its hidden folder ``.segkit``.
 
 Results of an image are made aside, recorded, and only then moved to their places. So segkit knows its own files by their
 digests, even after it was killed, and tells them from files that somebody else made or changed.
@@ -16,16 +16,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import tifffile
 from PIL import Image
 
 from segkit._files import lock, locked_folder, saving, write_text
+from segkit._files.write import remove
 from segkit.errors import OutputError
 from segkit.images import read_pages
+from segkit.images.outputs import named, refuse_existing, refuse_foreign, refuse_unwritable
 
 HIDDEN = Path(lock.HIDDEN)
+_CURE = (
+    "choose another folder, go on with what is there (--resume, in Python resume=True), or replace it (--overwrite, "
+    "overwrite=True)"
+)
 
 # First bytes of the files that segkit writes.
 _STARTS = {
@@ -55,18 +61,53 @@ class ForeignFileError(OutputError):
     """In the place of a result is a file that somebody else made or changed."""
 
 
+class Permissions(NamedTuple):
+    """Permissions to go on with the results of an earlier run, to replace them, and to replace files of somebody else."""
+
+    resume: bool = False
+    overwrite: bool = False
+    overwrite_foreign: bool = False
+
+
 @contextmanager
-def record_of(
-    output: Path, planned: Iterable[Path] = (), *, replaces_foreign: bool = False
+def results_in(
+    output: Path,
+    results: Sequence[Path],
+    tables: Sequence[Path],
+    allowed: Permissions,
+    *,
+    others: Sequence[Path] = (),
 ) -> Iterator[Record]:
+    """Open the record of an output folder, once it is known that nothing is lost, or left beside new results.
+
+    `results` are the places of the run's results, `tables` those of its tables, and `others` those of results that the run
+    does not make. No other program may write to the folder as long as the block lasts.
+    """
+    for place in (*tables, HIDDEN / "lock"):
+        refuse_unwritable(output / place, within=output)
+    with record_of(output, replaces_foreign=allowed.overwrite_foreign) as record:
+        places = [output / place for place in (*results, *tables)]
+        refuse_existing(places, overwrite=any(allowed), cure=_CURE)
+        _refuse_leftovers(output, [place for place in others if os.path.lexists(output / place)])
+        if allowed.resume:
+            record.refuse_changed(tables)
+        else:
+            refuse_foreign(
+                places,
+                is_own=lambda path: record.is_own(path.relative_to(output)),
+                allowed=allowed.overwrite_foreign,
+            )
+        yield record
+
+
+@contextmanager
+def record_of(output: Path, *, replaces_foreign: bool = False) -> Iterator[Record]:
     """Open the record of an output folder. No other program may write to the folder as long as the block lasts."""
     with locked_folder(output):
         staging = output / HIDDEN / "new"
         shutil.rmtree(staging, ignore_errors=True)  # of a killed run
         try:
-            yield Record(
-                output, staging, {place.as_posix() for place in planned}, replaces_foreign=replaces_foreign
-            )
+            yield Record(output, staging, replaces_foreign=replaces_foreign)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
 
@@ -74,24 +115,29 @@ def record_of(
 class Record:
     """The record of an output folder."""
 
-    def __init__(self, output: Path, staging: Path, planned: set[str], *, replaces_foreign: bool) -> None:
-        self.output, self.staging, self._planned = output, staging, planned
-        self._replaces_foreign = replaces_foreign
+    def __init__(self, output: Path, staging: Path, *, replaces_foreign: bool) -> None:
+        self.output, self.staging, self._replaces_foreign = output, staging, replaces_foreign
         self.entries: dict[str, Entry] = {}
+        # the name that a result was made for last
+        self.owner_of: dict[str, str] = {}
         self._digests: defaultdict[str, set[str]] = defaultdict(set)
         for path in sorted((output / HIDDEN / "record").glob("*.json")):
             if (entry := _read_entry(path)) is not None:
                 self.entries[entry.name] = entry
-                for written in (entry.outputs, entry.replaced):
-                    for place, digest in written.items():
-                        self._digests[place].add(digest)
+                self._learn(entry)
+
+    def _learn(self, entry: Entry) -> None:
+        self.owner_of |= dict.fromkeys(entry.outputs, entry.name)
+        for written in (entry.outputs, entry.replaced):
+            for place, digest in written.items():
+                self._digests[place].add(digest)
 
     def is_own(self, place: Path) -> bool:
-        """Return whether segkit wrote the file at a place of the output folder, even if it is damaged now."""
+        """Return whether segkit wrote what is at a place of the output folder, even if it is damaged now."""
         path, known = self.output / place, self._digests.get(place.as_posix())
-        if not known or not path.is_file():
+        if not known or not path.exists():
             return False
-        return digest_file(path) in known or _is_damaged(path)
+        return digest_file(path) in known or (path.is_file() and _is_damaged(path))
 
     def refuse_foreign(self, places: Iterable[Path]) -> None:
         """Refuse to replace a file that somebody else made or changed, unless all are to be replaced."""
@@ -101,6 +147,13 @@ class Record:
             # a link that leads nowhere is somebody's too
             if os.path.lexists(self.output / place) and not self.is_own(place):
                 raise ForeignFileError(f"{self.output / place} was not written by segkit, or changed since")
+
+    def refuse_changed(self, places: Iterable[Path]) -> None:
+        """Refuse to make anew what somebody has made or changed, for example a table by a spreadsheet."""
+        try:
+            self.refuse_foreign(places)
+        except ForeignFileError as error:
+            raise OutputError(f"{error}: move it elsewhere, and --resume makes it anew") from error
 
     def is_done(self, name: str, *, source: str, made_by: str) -> bool:
         """Return whether all results of an image are there, made of that file by that model and those settings."""
@@ -116,7 +169,7 @@ class Record:
     def withdraw(self, place: Path) -> None:
         """Remove an outdated file, if segkit wrote it."""
         if self.is_own(place):
-            (self.output / place).unlink()
+            remove(self.output / place)
 
     def put(
         self,
@@ -145,18 +198,22 @@ class Record:
         # No mask of pages that are gone may stay. The last file says that all are there, so no old one may either.
         last = places[-1].as_posix() if len(places) > 1 else None
         for old_place in earlier:
-            if old_place == last or old_place not in self._planned:
-                (self.output / old_place).unlink(missing_ok=True)
+            is_gone = old_place not in new and self.owner_of.get(old_place, name) == name
+            if is_gone or old_place == last:
+                remove(self.output / old_place)
         for place in places:
             # asked again: the files before this one took a while
             self.refuse_foreign([place])
+            if (self.output / place).is_dir():  # which no other can replace
+                remove(self.output / place)
             with saving(self.output / place) as temporary:
                 shutil.move(self.staging / place, temporary)
         self.entries[name] = entry
+        self._learn(entry)
 
     def _is_there(self, entry: Entry) -> bool:
         paths = {self.output / place: digest for place, digest in entry.outputs.items()}
-        return all(path.is_file() and digest_file(path) == digest for path, digest in paths.items())
+        return all(path.exists() and digest_file(path) == digest for path, digest in paths.items())
 
 
 def key_of(name: str) -> str:
@@ -165,7 +222,10 @@ def key_of(name: str) -> str:
 
 
 def digest_file(path: Path) -> str:
-    """Hexadecimal sha256 of a file."""
+    """Hexadecimal sha256 of a file, or of the names and files of a folder."""
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        return digest_values({file.relative_to(path).as_posix(): digest_file(file) for file in files})
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -173,6 +233,19 @@ def digest_file(path: Path) -> str:
 def digest_values(values: Mapping[str, Any]) -> str:
     """Hexadecimal sha256 of values that JSON holds."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _refuse_leftovers(output: Path, places: Sequence[Path]) -> None:
+    """Refuse to leave results of an earlier run beside new masks."""
+    if places:
+        tops = list(dict.fromkeys(place.parts[0] for place in places))
+        options = list(dict.fromkeys(top if top in ("probability", "overlay") else "objects" for top in tops))
+        raise OutputError(
+            f"{named([output / place for place in places])} of an earlier run would stay beside the new masks: write them "
+            f"anew too ({' '.join(f'--{option}' for option in options)}; in Python "
+            f"{', '.join(f'{option}=True' for option in options)}), choose another folder, or remove "
+            f"{', '.join(str(output / top) for top in tops)} yourself"
+        )
 
 
 def _read_entry(path: Path) -> Entry | None:

@@ -1,4 +1,4 @@
-"""One image file segmented, and its results written."""
+"""One image file segmented, and its results written aside."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, Progress
+from segkit._common import FloatArray, Progress, count
 from segkit._files import saving, without_sync
 from segkit.errors import InputError
 from segkit.images import (
@@ -24,8 +24,8 @@ from segkit.images import (
     write_probability,
     write_rois,
 )
-from segkit.images.alike import with_channels
-from segkit.images.axes import Layout
+from segkit.images.alike import Kind, fits, kind_of, with_channels
+from segkit.images.axes import Layout, Stack
 from segkit.images.pixel_size import read_z_step
 from segkit.images.stems import page_names
 from segkit.objects.measure import measure
@@ -33,12 +33,59 @@ from segkit.objects.pictures import write_object_overlay
 from segkit.objects.tables import ImageObjects
 from segkit.segmentation.alarms import Alarms, columns_of
 from segkit.segmentation.base import BaseSegmenter, Segmentation
-from segkit.segmentation.outcome import ImageRow
-from segkit.segmentation.plan import Job, misfit, n_channels_of
+from segkit.segmentation.outcome import KINDS, ImageRow
+from segkit.segmentation.record import HIDDEN, key_of
 
 Pages = Sequence[NDArray[Any]]
-# Columns of summary.csv that the segmentation of an image gives.
-Columns = dict[str, float | str | None]
+
+
+class Job(NamedTuple):
+    """An image file, and its name in the folder of images."""
+
+    source: Path
+    name: str
+
+    @property
+    def mask(self) -> Path:
+        """Place of the mask in the output folder, if PNG can hold it."""
+        return Path(self.name).with_suffix(".png")
+
+    def places(self, kind: str, n_pages: int = 1) -> list[Path]:
+        """Places of other results: one, or one for each page: STEM-001.png, STEM-002.png, ..."""
+        extension, is_by_page = KINDS[kind]
+        path = (Path(kind) / self.name).with_suffix(extension)
+        if n_pages == 1 or not is_by_page:
+            return [path]
+        return [path.with_stem(f"{path.stem}-{page + 1:03d}") for page in range(n_pages)]
+
+    def possible_places(self, kind: str) -> list[Path]:
+        """Places of other results of one page, or of the first of several; the pages are known once the file is read."""
+        return list(dict.fromkeys((*self.places(kind), self.places(kind, 2)[0])))
+
+
+class LoadedImages(NamedTuple):
+    """A file as it is stored, and its pages as a segmenter reads them, without and with the planes around each."""
+
+    stack: Stack
+    kind: Kind
+    planes: list[FloatArray]
+    images: list[FloatArray]
+
+
+class Appearance(NamedTuple):
+    """What is compared with the training images: channels, their names, and the brightest pixel."""
+
+    kind: Kind
+    channels: tuple[str, ...]
+    peak: float
+
+
+class Made(NamedTuple):
+    """Results of an image, made aside: their places, the mask last, and what summary.csv and notes tell."""
+
+    places: list[Path]
+    columns: dict[str, Any]
+    appearance: Appearance
 
 
 class _StackMetadata(NamedTuple):
@@ -49,45 +96,76 @@ class _StackMetadata(NamedTuple):
     z_step: float | None
 
 
+def load_images(segmenter: BaseSegmenter, source: Path, reading: Reading) -> LoadedImages:
+    """Read an image file as the training images were read; refuse one that does not fit."""
+    stack = reading.read(source)
+    planes = [reading.scale(page, name=str(source)) for page in stack.pages]
+    n_channels = int(segmenter.n_image_channels_) // reading.n_planes
+    kinds = [kind_of(plane) for plane in planes]
+    if not all(fits(kind, n_channels) for kind in kinds):
+        found = count(max(kind.n_channels for kind in kinds), "channel")
+        raise InputError(
+            f"{source} has {found}, the model was trained on {n_channels}: save it as the training images are"
+        )
+    if len({plane.shape for plane in planes}) > 1:
+        raise InputError(f"{source} has pages of different sizes: save them as separate files")
+    images = reading.in_context(planes, stack.layout, n_channels, name=str(source))
+    return LoadedImages(stack, kinds[0], [with_channels(plane, n_channels) for plane in planes], images)
+
+
+def measured_place(name: str) -> Path:
+    """Return the hidden place of the measurements of the objects of an image."""
+    return HIDDEN / "objects" / f"{key_of(name)}.npz"
+
+
 @without_sync()
 def make_results(
     segmenter: BaseSegmenter,
     job: Job,
     folder: Path,
     *,
+    kinds: Sequence[str],
     pixel_size: PixelSize | None,
     reading: Reading,
     follow: Progress,
-) -> Columns:
-    """Segment the pages of a file, write the results into a folder, and return the columns of `columns_of`."""
-    stack, n_channels = reading.read(job.source), n_channels_of(segmenter, reading)
-    stored = stack.pages
-    planes = [reading.scale(page, name=str(job.source)) for page in stored]
-    fault = misfit(job.source, planes, n_channels)
-    if fault or [plane.shape for plane in planes] != job.shapes or stack.layout != job.layout:
-        raise InputError(fault or f"{job.source}: was replaced by another image meanwhile: --resume takes it")
-    images = reading.in_context(planes, stack.layout, n_channels, name=str(job.source))
-    planes = [with_channels(plane, n_channels) for plane in planes]
+) -> Made:
+    """Segment the pages of a file, and write the mask and the other kinds of results into a folder."""
+    stack, kind, planes, images = load_images(segmenter, job.source, reading)
     size = pixel_size or read_pixel_size(job.source)
     written = _StackMetadata(stack.layout, size, read_z_step(job.source))
-    found = segmenter.segment(images, objects=job.measured is not None, progress=follow)
+    extras = {name: job.places(name, len(planes)) for name in kinds}
+    hidden = []
+    found = segmenter.segment(images, objects="objects" in kinds, progress=follow)
     masks = [page.labels for page in found]
-    if job.measured is None:
+    if "objects" not in kinds:
         # without overlays the loop is empty
-        for page, mask, path in zip(planes, masks, job.extras.get("overlay", ()), strict=False):
+        for page, mask, path in zip(planes, masks, extras.get("overlay", ()), strict=False):
             write_overlay(folder / path, page, segmenter.label_map_.encode(mask))
     else:
-        measured = _write_objects(segmenter, job, folder, stored, planes, found, written)
+        measured = _write_objects(segmenter, extras, folder, stack.pages, planes, found, written)
         columns: dict[str, Any] = {"pixel_size": np.array(json.dumps(size)), **measured}
-        with saving(folder / job.measured) as temporary:
+        hidden = [measured_place(job.name)]
+        with saving(folder / hidden[0]) as temporary:
             np.savez_compressed(temporary, **columns)
-    if "probability" in job.extras:
+    if "probability" in kinds:
         maps = _stack([_planes(page.probability) for page in found])
-        write_probability(folder / job.extras["probability"][0], maps, **written._asdict())
-    write_mask(folder / job.mask, _stack(masks), **written._asdict())
+        write_probability(folder / extras["probability"][0], maps, **written._asdict())
+    is_png = len(masks) == 1 and segmenter.classes_.dtype in ("uint8", "uint16")
+    mask_place = job.mask if is_png else job.mask.with_suffix(".tif")
+    write_mask(folder / mask_place, _stack(masks), **written._asdict())
     alarms: Alarms | None = getattr(segmenter, "alarms_", None)
-    checks = [page.check for page in found]
-    return columns_of(checks, () if alarms is None else alarms.compare_file(str(stored[0].dtype), size))
+    notes = () if alarms is None else alarms.compare_file(str(stack.pages[0].dtype), size)
+    height, width, _ = planes[0].shape
+    return Made(
+        [*hidden, *(place for places in extras.values() for place in places), mask_place],
+        {
+            "height": height,
+            "width": width,
+            "pages": len(planes),
+            **columns_of([page.check for page in found], notes),
+        },
+        Appearance(kind, stack.layout.channels, max(float(plane.max()) for plane in planes)),
+    )
 
 
 def read_measured(path: Path, row: ImageRow) -> Iterator[ImageObjects]:
@@ -103,7 +181,7 @@ def read_measured(path: Path, row: ImageRow) -> Iterator[ImageObjects]:
 
 def _write_objects(
     segmenter: BaseSegmenter,
-    job: Job,
+    extras: dict[str, list[Path]],
     folder: Path,
     stored: Pages,
     images: Pages,
@@ -113,7 +191,7 @@ def _write_objects(
     """Write the objects of all pages, and return their measurements."""
     size = written.pixel_size
     labels = [page.objects for page in found if page.objects is not None]
-    write_labels(folder / job.extras["objects"][0], _stack(labels), **written._asdict())
+    write_labels(folder / extras["objects"][0], _stack(labels), **written._asdict())
     names = np.array(segmenter.label_map_.names)
     measured: dict[str, NDArray[Any]] = {}
     for number, (page, picture, own, one) in enumerate(zip(images, stored, labels, found, strict=True)):
@@ -126,11 +204,11 @@ def _write_objects(
         )
         table["class"] = names[table["class"]]
         class_of = dict(zip(table["label"].tolist(), table["class"].tolist(), strict=True))
-        write_geojson(folder / job.extras["geojson"][number], own, class_of)
-        if "rois" in job.extras:
-            write_rois(folder / job.extras["rois"][number], own)
-        if "overlay" in job.extras:
-            write_object_overlay(folder / job.extras["overlay"][number], page, own)
+        write_geojson(folder / extras["geojson"][number], own, class_of)
+        if "rois" in extras:
+            write_rois(folder / extras["rois"][number], own)
+        if "overlay" in extras:
+            write_object_overlay(folder / extras["overlay"][number], page, own)
         measured |= {f"{number}/{column}": values for column, values in table.items()}
     return measured
 

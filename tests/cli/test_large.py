@@ -37,7 +37,8 @@ def test_an_image_by_region(model, segkit, tmp_path):
     status, out, err = segkit(*line)
     assert (status, err.strip()) == (
         2,
-        f"segkit: {tmp_path / 'out' / 'slide.tif'} exists: --resume goes on, --overwrite replaces it",
+        f"segkit: {tmp_path / 'out' / 'slide.tif'} and 1 more would be overwritten: choose another folder, go on with what "
+        "is there (--resume, in Python resume=True), or replace it (--overwrite, overwrite=True)",
     )
     assert segkit(*line, "--resume")[0] == 0
     status, out, err = segkit(*line, "--resume", "--probability", "--set", "data.pixel_size=0.5")

@@ -70,13 +70,14 @@ def test_some_failed_is_status_1_and_a_line_for_each(line, segkit, tmp_path):
     assert statuses(tmp_path).count("failed") == 7
 
 
-def test_strict_is_status_2_and_writes_nothing(line, segkit, tmp_path):
-    (tmp_path / "images" / "bad.png").write_bytes(b"no picture")
+def test_strict_is_status_2_and_stops_there(line, segkit, tmp_path):
+    (tmp_path / "images" / "1.bmp").write_bytes(b"no picture")
     code, _, err = segkit(*line, "--strict")
     assert code == 2
-    assert err.startswith(f"segkit: {tmp_path / 'images' / 'bad.png'}: cannot be decoded")
+    assert err.startswith(f"segkit: {tmp_path / 'images' / '1.bmp'} and ")
+    assert err.endswith("(strict: 1 of 4 images written)\n")
     assert err.count("\n") == 1
-    assert not (tmp_path / "out").exists()
+    assert statuses(tmp_path) == ["written", "skipped", "skipped", "skipped"]
 
 
 def test_resume_goes_on_and_overwrite_needs_a_second_word_for_other_masks(line, segkit, tmp_path):

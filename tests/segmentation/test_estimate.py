@@ -11,7 +11,7 @@ import segkit
 from segkit import Segmenter
 from segkit.errors import InputError
 from segkit.features import MultiscaleBank
-from segkit.images import Reading, write_image
+from segkit.images import write_image
 from segkit.segmentation.estimate import Estimate, _pace, estimate_folder
 
 
@@ -32,14 +32,13 @@ def test_it_tells_and_writes_nothing(fitted, tmp_path, monkeypatch):
         write_image(tmp_path / "images" / f"{name}.png", rng.random(shape))
     (tmp_path / "images" / "odd.png").write_text("no image")
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 100**2)
-    found = estimate_folder(fitted, tmp_path / "images", tmp_path / "out", [])
+    found = estimate_folder(fitted, tmp_path / "images")
     assert (found.n_images, found.n_tiles) == (2, 1 + len(fitted.bank_.tiles((150, 200, 1))))
     assert found.n_tiles > 3
     assert found.seconds > 0
     assert found.peak > 150 * 200 * 64
     assert len(found.faults) == 1
     assert found.summarise().startswith(f"2 images, {found.n_tiles} tiles, at most ")
-    assert not (tmp_path / "out").exists()
 
 
 def test_what_does_not_fit_is_refused_before_it_is_begun(fitted):
@@ -80,15 +79,15 @@ def test_memory_and_time_are_those_of_the_largest_image_and_of_all_pixels(fitted
     monkeypatch.setattr("segkit.segmentation.memory.bytes_left", lambda: 0)
     measured = []
     monkeypatch.setattr(
-        "segkit.segmentation.estimate._pace", lambda _, source, reading: measured.append(source) or 0.25
+        "segkit.segmentation.estimate._pace", lambda _, image: measured.append(image.shape) or 0.25
     )
-    found = estimate_folder(fitted, tmp_path / "images", tmp_path / "out", [])
+    found = estimate_folder(fitted, tmp_path / "images")
     tiles = {size: fitted.bank_.tiles((*size, 1)) for size in sizes.values()}
     largest = {size: max(np.prod(tile.shape) for tile in cut) for size, cut in tiles.items()}
     of_pixel = fitted.bank_.bytes_per_pixel(1)
     peak = max(height * width * 64 + int(largest[height, width] * of_pixel) for height, width in tiles)
     assert found.peak == 10**9 + 150 * 200 * 8 + peak
-    assert measured == [tmp_path / "images" / "a.png"]
+    assert measured == [(50, 60, 1)]
     assert found.seconds == 0.25 * sum(np.prod(tile.shape) for cut in tiles.values() for tile in cut)
     assert (found.n_images, found.n_tiles, found.faults) == (3, sum(map(len, tiles.values())), [])
 
@@ -98,7 +97,7 @@ def test_pages_of_a_file_are_read_together(fitted, tmp_path, monkeypatch):
     tifffile.imwrite(tmp_path / "images.tif", stack, photometric="minisblack", metadata={"axes": "ZYX"})
     monkeypatch.setattr("segkit.segmentation.estimate.bytes_used", lambda: 0)
     monkeypatch.setattr("segkit.segmentation.estimate._pace", lambda *_: 0.5)
-    found = estimate_folder(fitted, tmp_path / "images.tif", tmp_path / "out", [])
+    found = estimate_folder(fitted, tmp_path / "images.tif")
     of_tile = int(40 * 50 * fitted.bank_.bytes_per_pixel(1))
     assert (found.n_images, found.n_tiles, found.seconds) == (4, 4, 0.5 * 4 * 40 * 50)
     assert found.peak == 4 * 40 * 50 * 8 + 40 * 50 * 64 + of_tile
@@ -108,23 +107,19 @@ def test_pages_of_a_file_are_read_together(fitted, tmp_path, monkeypatch):
     ("shape", "part"),
     [((500, 400), (slice(58, 442), slice(8, 392))), ((385, 60), (slice(0, 384), slice(0, 60)))],
 )
-def test_the_pace_is_that_of_the_middle_of_an_image(tmp_path, monkeypatch, shape, part):
+def test_the_pace_is_that_of_the_middle_of_an_image(monkeypatch, shape, part):
     """Filters are made in a first prediction, which does not count."""
-    pixels = np.random.default_rng(0).integers(0, 255, shape, dtype=np.uint8)
-    tifffile.imwrite(tmp_path / "a.tif", pixels)
+    given = np.random.default_rng(0).random((*shape, 1), dtype=np.float32)
     events = []
 
     def predict(image, event="predict"):
         events.append(event)
-        np.testing.assert_allclose(image[:, :, 0], pixels[part] / np.float32(255), rtol=1e-6)
+        np.testing.assert_array_equal(image, given[part])
 
     ticks = iter((10.0, 12.5))
     monkeypatch.setattr(
         "segkit.segmentation.estimate.time.perf_counter", lambda: events.append("tick") or next(ticks)
     )
-    segmenter = SimpleNamespace(
-        predict=predict, segment=partial(predict, event="segment"), n_image_channels_=1
-    )
-    pace = _pace(segmenter, tmp_path / "a.tif", Reading())
-    assert pace == 2.5 / pixels[part].size
+    pace = _pace(SimpleNamespace(predict=predict, segment=partial(predict, event="segment")), given)
+    assert pace == 2.5 / given[part].size
     assert events == ["predict", "tick", "segment", "tick"]

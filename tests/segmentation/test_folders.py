@@ -2,6 +2,7 @@ import copy
 import errno
 import shutil
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from segkit.errors import ConfigError, InputError, OutputError
 from segkit.features import Module
 from segkit.images import (
     PixelSize,
+    Reading,
     read_image,
     read_instances,
     read_mask,
@@ -22,14 +24,14 @@ from segkit.images import (
     write_image,
 )
 from segkit.segmentation.folders import (
+    _clashes,
     _digest_run,
     _is_of_the_disk,
     _kinds_of_objects,
     _named,
-    _notes_on_others,
-    _notes_on_removed,
+    reading_of,
 )
-from segkit.segmentation.outcome import WRITTEN, ImageRow
+from segkit.segmentation.results import Job
 from tests.segmentation.conftest import read_table as table
 
 SHAPE = (24, 32)
@@ -145,19 +147,17 @@ def test_bad_images_do_not_stop_the_others(segmenter, images, tmp_path):
     assert (rows[3]["mask"], rows[3]["pages"]) == ("stack.tif", "2")
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_where_no_image_is_fit_or_not_all_if_strict_nothing_is_written(bright, images, tmp_path, strict):
+def test_where_no_image_is_fit_nothing_is_written(bright, images, tmp_path):
     write_image(images / "rgb.png", colour())
     (images / "broken.png").write_bytes(b"no picture")
-    if not strict:
-        shutil.rmtree(images / "a")
-        (images / "stack.tif").unlink()
+    shutil.rmtree(images / "a")
+    (images / "stack.tif").unlink()
     with pytest.raises(InputError, match=r"broken.png: cannot be decoded.*rgb.png has 3 channels, the model"):
-        predict_folder(bright, images, tmp_path / "out", strict=strict)
+        predict_folder(bright, images, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_strict_stops_at_an_image_that_fails_later_and_keeps_what_is_written(bright, images, tmp_path):
+def test_strict_stops_at_an_image_that_fails_and_keeps_what_is_written(bright, images, tmp_path):
     write_image(images / "z.png", picture(5)[0])
 
     def lose_the_stack(items, description):
@@ -174,21 +174,17 @@ def test_strict_stops_at_an_image_that_fails_later_and_keeps_what_is_written(bri
     assert {row["reason"] for row in rows[1:]} == {"not reached: the run was stopped"}
 
 
-def test_an_image_that_vanishes_or_is_replaced_meanwhile_fails(bright, images, tmp_path):
-    write_image(images / "z.png", picture(5)[0])
-
+def test_an_image_that_vanishes_meanwhile_fails(bright, images, tmp_path):
     def meddle(items, description):
         for item in items:
             if description == "Segmenting" and item.name == "stack.tif":
                 (images / "stack.tif").unlink()
-                write_image(images / "z.png", picture(5)[0][:20])
             yield item
 
-    with pytest.warns(UserWarning, match="1 written, 0 skipped, 2 failed"):
+    with pytest.warns(UserWarning, match="1 written, 0 skipped, 1 failed"):
         predict_folder(bright, images, tmp_path / "out", progress=meddle)
-    _, stack, z = table(tmp_path / "out" / "summary.csv")
+    _, stack = table(tmp_path / "out" / "summary.csv")
     assert stack["reason"].startswith(f"{images / 'stack.tif'}: No such file")
-    assert z["reason"] == f"{images / 'z.png'}: was replaced by another image meanwhile: --resume takes it"
 
 
 def test_whatever_an_image_raises_the_others_are_segmented(segmenter, images, tmp_path, monkeypatch):
@@ -343,43 +339,6 @@ def test_tables_that_cannot_be_written_are_named_with_what_is_done(
     assert message.endswith(" (3 of 3 images written; then --resume goes on)")
 
 
-def recorded(output, **rows):
-    """A record of images, by the name of each: what made it, and its row."""
-    entries = {name: SimpleNamespace(made_by=made_by, row=row) for name, (made_by, row) in rows.items()}
-    return SimpleNamespace(output=output, entries=entries)
-
-
-def test_images_of_another_model_are_told_of(tmp_path):
-    record = recorded(tmp_path, a=("mine", {}), b=("other", {}), c=("other", {}), d=("other", {}))
-    rows = [ImageRow(name, WRITTEN) for name in "abc"] + [ImageRow("d", WRITTEN, tiles=1)]
-    assert _notes_on_others(record, rows, "mine") == [
-        f"results of 2 other images in {tmp_path} are of another model or other options (b, c): give the folder of the "
-        "images to make all anew"
-    ]
-    assert _notes_on_others(record, [rows[0], rows[3]], "mine") == []
-
-
-@pytest.mark.parametrize(
-    ("names", "told"),
-    [
-        ("", None),
-        ("b", "1 image of an earlier run is gone (b): its mask is left alone"),
-        ("cb", "2 images of an earlier run are gone (b, c): their masks are left alone"),
-    ],
-)
-def test_images_that_are_gone_are_told_of(tmp_path, names, told):
-    (tmp_path / "mask.png").write_text("")
-    there = {"mask": "mask.png"}
-    rows = dict.fromkeys(("a", *names), ("0", there))
-    rows |= {
-        "no_mask": ("0", {}),
-        "mask_gone": ("0", {"mask": "x.png"}),
-        "by_region": ("0", there | {"tiles": 3}),
-    }
-    plan = SimpleNamespace(jobs=[SimpleNamespace(name="a")])
-    assert _notes_on_removed(recorded(tmp_path, **rows), plan) == ([told] if told else [])
-
-
 def test_results_depend_on_model_kinds_pixel_size_and_axes(bright):
     other = copy.deepcopy(bright)
     other.threshold_ = 1.0
@@ -418,3 +377,62 @@ def test_a_second_run_needs_to_know_what_becomes_of_the_first(bright, images, tm
     assert predict_folder(bright, images, tmp_path / "out", **kind) == first
     # results that are the same are not written again
     assert [path.stat().st_mtime_ns for path in first] == before
+
+
+def clashes(*names):
+    return _clashes([Job(Path("in", name), name) for name in names], Path("out"))
+
+
+def test_images_with_the_same_result_both_fail():
+    found = clashes("a.png", "b.png", "a.jpg")
+    reason = f"{Path('in/a.png')} and {Path('in/a.jpg')} would both become {Path('out/a.png')}: rename one"
+    assert found == dict.fromkeys(("a.png", "a.jpg"), reason)
+    assert clashes("a.png", "b/a.png") == {}
+
+
+def test_a_folder_called_like_results_is_refused():
+    told = f"{Path('in/overlay')} is a folder called overlay, as results are: rename that folder"
+    assert clashes("overlay/a.png", "overlay/b/a.png") == dict.fromkeys(
+        ("overlay/a.png", "overlay/b/a.png"), told
+    )
+    assert clashes("overlay", "a/overlay/b.png") == {}
+
+
+@pytest.mark.parametrize("overlay", [False, True])
+def test_an_image_named_as_a_page_of_a_stack_has_no_place_for_its_overlay(bright, images, tmp_path, overlay):
+    write_image(images / "stack-001.png", picture(5)[0])
+    for repeat in ({}, {"resume": True}):
+        with pytest.warns(UserWarning, match="would both become") if overlay else nullcontext():
+            masks = predict_folder(bright, images, tmp_path / "out", overlay=overlay, **repeat)
+        assert len(masks) == 3 - overlay
+    rows = {row["image"]: row for row in table(tmp_path / "out" / "summary.csv")}
+    assert rows["stack-001.png"]["status"] == "written"
+    if overlay:
+        place = tmp_path / "out" / "overlay" / "stack-001.png"
+        assert rows["stack.tif"]["reason"] == (
+            f"stack.tif and stack-001.png would both become {place}: rename one"
+        )
+
+
+def test_a_name_that_is_too_long_for_its_results_fails_alone(bright, images, tmp_path):
+    shutil.copy(images / "stack.tif", images / f"{'d' * 251}.tif")
+    told = "the name is too long: choose a shorter one; 2 written, 0 skipped, 1 failed"
+    with pytest.warns(UserWarning, match=told):
+        predict_folder(bright, images, tmp_path / "out", overlay=True)
+
+
+def test_images_are_read_as_those_of_the_training():
+    assert reading_of(SimpleNamespace()) == reading_of(SimpleNamespace(reading_=None)) == Reading()
+    own = Reading(context=2)
+    assert reading_of(SimpleNamespace(reading_=own)) is own
+    assert reading_of(SimpleNamespace(reading_=own), "ZYX") == Reading(context=2, axes="ZYX")
+
+
+def test_results_that_a_link_leads_among_the_images_are_refused(bright, images, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a").symlink_to(images / "a")
+    with pytest.raises(
+        InputError, match=r"out/a/one.png and 1 more would be among the images: choose an output"
+    ):
+        predict_folder(bright, images, tmp_path / "out")
+    assert [path.name for path in (images / "a").iterdir()] == ["one.png"]

@@ -22,10 +22,7 @@ from segkit.segmentation.large import (
     PLAN,
     _around_point,
     _Decider,
-    _Permissions,
     _read_plan,
-    _refuse_existing,
-    _refuse_whole,
     _row,
     _TileMaps,
     _TileRun,
@@ -166,7 +163,7 @@ def test_a_missing_chunk_is_told_and_mended_by_resume(fitted, tmp_path, monkeypa
     labels = read_labels(outcome.labels)
     assert (labels[210:290, 310:390] == UNLABELLED).all()
     assert (labels[:100, :100] != UNLABELLED).all()
-    with pytest.raises(OutputError, match="--resume goes on"):
+    with pytest.raises(OutputError, match=r"go on with what is there .--resume"):
         segment_large(fitted, path, tmp_path / "out")
     chunk.write_bytes(kept)
     again = segment_large(fitted, path, tmp_path / "out", resume=True)
@@ -265,7 +262,7 @@ def test_what_somebody_else_wrote_is_replaced_only_if_asked_for(fitted, tmp_path
     (tmp_path / "out").mkdir()
     theirs = written("0.5", tmp_path / "out", picture(6, (30, 40))[0])
     for asked in ("resume", "overwrite"):
-        with pytest.raises(OutputError, match="is not of an earlier run here"):
+        with pytest.raises(OutputError, match="was not written by segkit"):
             segment_large(fitted, path, tmp_path / "out", **{asked: True})
         with open_large(theirs) as kept:
             assert kept.shape == (30, 40, 1)
@@ -393,19 +390,24 @@ def test_the_summary_has_a_row_beside_those_of_other_images(fitted, tmp_path):
 def test_results_that_would_be_lost_or_outdated_are_refused(fitted, tmp_path):
     path = written("tiff", tmp_path, picture(5, (100, 120))[0])
     segment_large(fitted, path, tmp_path / "out", probability=True)
-    with pytest.raises(OutputError, match="would stay beside the new labels: write it anew too"):
+    with pytest.raises(OutputError, match="would stay beside the new masks: write them anew too"):
         segment_large(fitted, path, tmp_path / "out", overwrite=True)
     (tmp_path / "out" / "summary.csv").write_text("mine")
     with pytest.raises(OutputError, match="was not written by segkit, or changed since: move it elsewhere"):
         segment_large(fitted, path, tmp_path / "out", probability=True, resume=True)
     predict_folder(fitted, path, tmp_path / "whole")
-    with pytest.raises(OutputError, match=r"is of a run that read slide\.tif as a whole"):
+    with pytest.raises(
+        OutputError, match=r"slide\.png and 1 more would be overwritten: choose another folder"
+    ):
         segment_large(fitted, path, tmp_path / "whole")
+    segment_large(fitted, path, tmp_path / "whole", overwrite=True)
+    assert not (tmp_path / "whole" / "slide.png").exists()
     theirs = tmp_path / "new" / "probability" / "slide.tif"
     theirs.parent.mkdir(parents=True)
     theirs.write_bytes(b"theirs")
-    with pytest.raises(OutputError, match="is not of an earlier run here"):
-        segment_large(fitted, path, tmp_path / "new", probability=True)
+    for asked in ("resume", "overwrite"):
+        with pytest.raises(OutputError, match="was not written by segkit"):
+            segment_large(fitted, path, tmp_path / "new", probability=True, **{asked: True})
     assert theirs.read_bytes() == b"theirs"
 
 
@@ -574,81 +576,19 @@ def test_the_row_tells_the_first_faults(faults, status, reason):
     [("a.zarr", "a.zarr"), ("b.ZARR", "b.zarr"), ("c.svs", "c.tif"), ("d.ome.tif", "d.ome.tif")],
 )
 def test_labels_are_zarr_for_zarr_and_tiff_for_all_others(image, labels):
-    assert labels_place(Path("in", image), Path("out")) == Path("out", labels)
-
-
-def plan_of(path, **parts):
-    known = {"made_of": "0", "image": str(path.resolve()), "files": {}, "outputs": ["a.tif"]}
-    return known | {"tiles": [], "means": None} | parts
+    assert labels_place(Path("in", image)) == Path(labels)
 
 
 @pytest.mark.parametrize(
-    "content",
-    [None, "{", "[1]", '{"made_of": "0", "image": "a", "files": {}, "outputs": [], "tiles": []}'],
+    "content", [None, "{", "[1]", '{"made_of": "0", "image": "a", "files": {}, "outputs": [], "tiles": []}']
 )
 def test_a_plan_that_is_damaged_is_none(tmp_path, content):
     if content is not None:
         (tmp_path / PLAN).write_text(content)
     assert _read_plan(tmp_path / PLAN) is None
-    whole = plan_of(tmp_path)
+    whole = {"made_of": "0", "files": {}, "tiles": [], "means": None}
     (tmp_path / PLAN).write_text(json.dumps(whole))
     assert _read_plan(tmp_path / PLAN) == whole
-
-
-NONE_ALLOWED = _Permissions(resume=False, overwrite=False, overwrite_foreign=False)
-
-
-@pytest.mark.parametrize(
-    ("plan", "asked", "told"),
-    [
-        (None, None, "is not of an earlier run here"),
-        (None, "overwrite", "is not of an earlier run here"),
-        (None, "overwrite_foreign", None),
-        ({}, None, "exists: --resume goes on, --overwrite replaces it"),
-        ({}, "resume", None),
-        ({}, "overwrite", None),
-        ({"image": "/b.tif"}, None, "is of another image, /b.tif"),
-        ({"image": "/b.tif"}, "resume", "is of another image, /b.tif"),
-        ({"image": "/b.tif"}, "overwrite", None),
-        ({"outputs": ["other.tif"]}, "resume", "is not of an earlier run here"),
-        ("damaged", "resume", None),
-        ("damaged", None, "exists: --resume goes on"),
-    ],
-)  # fmt: skip
-def test_what_is_there_is_replaced_as_it_was_asked_for(tmp_path, plan, asked, told):
-    path, output, folder = tmp_path / "in" / "a.tif", tmp_path / "out", tmp_path / "plans"
-    output.mkdir()
-    folder.mkdir()
-    (output / "a.tif").write_text("")
-    if plan is not None:
-        text = plan if isinstance(plan, str) else json.dumps(plan_of(path, **plan))
-        (folder / PLAN).write_text(text)
-    allowed = NONE_ALLOWED if asked is None else NONE_ALLOWED._replace(**{asked: True})
-    given = (path, output, folder, [output / "a.tif"], allowed)
-    if told is None:
-        _refuse_existing(*given)
-    else:
-        with pytest.raises(OutputError) as caught:
-            _refuse_existing(*given)
-        assert str(caught.value).startswith(f"{output / 'a.tif'} {told}")
-    _refuse_existing(*given[:3], [output / "new.tif"], allowed)
-
-
-@pytest.mark.parametrize("exists", [True, False])
-@pytest.mark.parametrize("asked", [None, "resume", "overwrite", "overwrite_foreign"])
-def test_results_of_the_image_as_a_whole_are_not_forgotten(tmp_path, exists, asked):
-    if exists:
-        (tmp_path / "a.png").write_text("")
-    entries = {"a.tif": SimpleNamespace(outputs={"a.png": "0", "gone.png": "1"})}
-    record = SimpleNamespace(output=tmp_path, entries=entries)
-    allowed = NONE_ALLOWED if asked is None else NONE_ALLOWED._replace(**{asked: True})
-    if exists and asked in (None, "resume"):
-        with pytest.raises(OutputError) as caught:
-            _refuse_whole(record, Path("in/a.tif"), allowed)
-        assert str(caught.value).startswith(f"{tmp_path / 'a.png'} is of a run that read a.tif as a whole")
-    else:
-        _refuse_whole(record, Path("in/a.tif"), allowed)
-    _refuse_whole(record, Path("in/b.tif"), NONE_ALLOWED)
 
 
 def test_workers_find_image_and_output_wherever_they_start(tmp_path, monkeypatch, fitted):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from segkit.errors import OutputError
+from segkit.errors import ClusterError, ConfigError
 from segkit.segmentation.outcome import (
     FAILED,
     SKIPPED,
@@ -17,8 +17,9 @@ from segkit.segmentation.outcome import (
     Outcome,
     in_order,
     is_of_region,
+    join_faults,
     put_summary,
-    refuse_changed,
+    reason_of,
     rows_of_others,
 )
 from segkit.segmentation.record import record_of
@@ -168,15 +169,30 @@ def test_rows_are_in_the_order_of_a_listing():
     )
 
 
-def test_the_table_is_recorded_and_refused_if_it_was_changed(tmp_path):
+def test_the_table_is_recorded(tmp_path):
     with record_of(tmp_path) as record:
         put_summary(record, [ImageRow("a.png", WRITTEN)])
         assert record.is_whole("summary")
-    with record_of(tmp_path) as record:
-        refuse_changed(record, [SUMMARY])
-        (tmp_path / SUMMARY).write_text("mine")
-        with pytest.raises(OutputError) as caught:
-            refuse_changed(record, [SUMMARY])
-    assert str(caught.value) == (
-        f"{tmp_path / SUMMARY} was not written by segkit, or changed since: move it elsewhere, and --resume makes it anew"
-    )
+        record.refuse_changed([SUMMARY])
+
+
+@pytest.mark.parametrize("n", [5, 7])
+def test_the_first_five_faults_are_told_and_the_others_counted(n):
+    more = f"; and {n - 5} more" if n > 5 else ""
+    assert join_faults([str(number) for number in range(n)]) == "0; 1; 2; 3; 4" + more
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ConfigError("two  words"), "two words"),
+        (ClusterError("no worker"), "x.png: no worker"),
+        (MemoryError(), "x.png: out of memory: use smaller images, or a smaller bank"),
+        (OSError(13, "Permission denied"), "x.png: Permission denied: check the file and its permissions"),
+        (OSError("odd"), "x.png: odd: check the file and its permissions"),
+        (ValueError("odd"), "x.png: cannot be segmented (odd): leave it out"),
+        (ZeroDivisionError(), "x.png: cannot be segmented (ZeroDivisionError): leave it out"),
+    ],
+)
+def test_reasons_are_told_in_one_line(error, told):
+    assert reason_of(error, Path("x.png")) == told

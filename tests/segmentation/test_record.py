@@ -11,6 +11,7 @@ import pytest
 import tifffile
 from PIL import Image
 
+from segkit.errors import OutputError
 from segkit.segmentation.record import (
     HIDDEN,
     Entry,
@@ -124,15 +125,38 @@ def test_outdated_files_are_withdrawn_and_others_stay(output):
     assert (output / "mine.geojson").exists()
 
 
-@pytest.mark.parametrize("planned", [(), (Path("overlay/a.geojson"),)])
-def test_results_that_an_image_no_longer_has_are_removed_unless_another_needs_them(output, planned):
-    with record_of(output, planned) as record:
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_results_that_an_image_no_longer_has_are_removed_unless_they_are_of_another_now(output, is_taken):
+    with record_of(output) as record:
+        if is_taken:
+            record.put("b", [made(record, "overlay/a.geojson", "{4")], source="s", made_by="m")
         record.put("a", [made(record, "a.geojson", "{3")], source="s", made_by="m")
         assert record.entries["a"].outputs == {"a.geojson": sha("{3")}
+        assert record.owner_of == {"a.geojson": "a", "overlay/a.geojson": "b" if is_taken else "a"}
     assert (output / "a.geojson").read_text() == "{3"
-    assert (output / "overlay" / "a.geojson").exists() == bool(planned)
+    assert (output / "overlay" / "a.geojson").exists() == is_taken
     stored = json.loads((output / HIDDEN / "record" / f"{key_of('a')}.json").read_text())
-    assert stored["replaced"] == {"a.geojson": sha("{2"), "overlay/a.geojson": sha("{1")}
+    assert stored["replaced"].keys() == {"a.geojson", "overlay/a.geojson"}
+
+
+def test_a_folder_is_a_result_as_a_file_is(tmp_path):
+    output, place = tmp_path / "out", Path("a.zarr")
+    for text in ("1", "2"):
+        with record_of(output) as record:
+            made(record, "a.zarr/0/c", text)
+            record.put("a", [place], source=text, made_by="m")
+        assert (output / place / "0" / "c").read_text() == text
+    with record_of(output) as record:
+        assert record.is_done("a", source="2", made_by="m")
+        (output / place / "0" / "mine").write_text("")
+        assert not record.is_whole("a")
+        with pytest.raises(
+            OutputError, match=r"a\.zarr was not written by segkit, .*: move it elsewhere, and"
+        ):
+            record.refuse_changed([place])
+        (output / place / "0" / "mine").unlink()
+        record.withdraw(place)
+    assert not (output / place).exists()
 
 
 def test_the_same_results_are_not_written_again(output):
@@ -155,7 +179,7 @@ def test_while_results_are_moved_the_last_one_is_away(output, monkeypatch):
 
     monkeypatch.setattr("segkit.segmentation.record.shutil.move", move)
     planned = [Path("overlay/a.geojson"), Path("a.geojson")]
-    with record_of(output, planned) as record:
+    with record_of(output) as record:
         record.put("a", [made(record, place.as_posix(), "{5") for place in planned])
     assert seen == [[True, False], [True, False]]
 
