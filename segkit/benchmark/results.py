@@ -71,15 +71,12 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 def write_csv(path: Path, records: Sequence[dict[str, Any]], label_map: LabelMap) -> None:
     """Write all values of the records of a benchmark as a table; undefined scores are empty cells."""
-    per_class = ("iou", "dice", "precision", "recall", "boundary_f")
     own = ("method", "n_train", "seed", "image", "group", "mean_iou")
+    per_class = ("iou", "dice", "precision", "recall", "boundary_f")
+    objects = [_object_cells(record["objects"]) if "objects" in record else {} for record in records]
     costs = ("brier", "fit_seconds", "predict_seconds", "peak_memory_mib")
-    further = (
-        [_object_cells(record["objects"]) for record in records]
-        if records and "objects" in records[0]
-        else []
-    )
-    _write_table(path, records, label_map, own, per_class, costs, further)
+    rows = [record | cells for record, cells in zip(records, objects, strict=True)]
+    _write_table(path, rows, label_map, own, per_class, (*costs, *(objects[0] if objects else ())))
 
 
 def _object_cells(objects: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,33 +98,29 @@ def write_scores(
     objects: Sequence[Mapping[str, Any]] | None = None,
 ) -> None:
     """Write the scores of each image and method as a table, with the counts and scores of its objects if there are any."""
-    counted = [] if objects is None else [{name: entry[name] for name in _OBJECT_SCORES} for entry in objects]
-    _write_table(path, records, label_map, ("image", "method", "mean_iou"), ("iou", "dice"), further=counted)
+    rows = (
+        records
+        if objects is None
+        else [{**entry, **own} for entry, own in zip(objects, records, strict=True)]
+    )
+    last = () if objects is None else _OBJECT_SCORES
+    _write_table(path, rows, label_map, ("image", "method", "mean_iou"), ("iou", "dice"), last)
 
 
 def _write_table(
     path: Path,
-    records: Sequence[dict[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
     label_map: LabelMap,
     own: Sequence[str],
     per_class: Sequence[str],
-    costs: Sequence[str] = (),
-    further: Sequence[Mapping[str, Any]] = (),
+    last: Sequence[str],
 ) -> None:
-    """Write a row for each record: values of its own, object scores, scores of each class, costs, further values."""
-    of_classes = [f"{score} {name}" for score in per_class for name in label_map.names]
-    last = further or [{}] * len(records)
-    columns = [*own, "object_iou", "object_dice", *of_classes, *costs, *(last[0] if last else ())]
-    rows = []
-    for record, more in zip(records, last, strict=True):
-        objects = [float(object_mean(record[score])) for score in ("iou", "dice")]
-        rows.append(
-            [
-                *(record[name] for name in own),
-                *(None if np.isnan(score) else score for score in objects),
-                *(value for score in per_class for value in record[score]),
-                *(record[name] for name in costs),
-                *more.values(),
-            ]
-        )
-    write_table(path, columns, rows)
+    """Write values of each row: of its own, object scores, scores of each class, and those that come last."""
+    columns = [f"{score} {name}" for score in per_class for name in label_map.names]
+    cells = []
+    for row in rows:
+        objects = [float(object_mean(row[score])) for score in ("iou", "dice")]
+        of_classes = [value for score in per_class for value in row[score]]
+        known = [None if np.isnan(score) else score for score in objects]
+        cells.append([*(row[name] for name in own), *known, *of_classes, *(row[name] for name in last)])
+    write_table(path, [*own, "object_iou", "object_dice", *columns, *last], cells)

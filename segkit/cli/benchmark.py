@@ -115,10 +115,10 @@ def describe_benchmark(result: dict[str, Any]) -> str:
 
     lines = [
         (
-            f"{row.method}, {count(row.n_train or 0, 'training image')}: "
+            f"{row.method}, {count(row.n_train, 'training image')}: "
             f"object IoU {score(row.object_iou, row.object_iou_interval)}, "
             f"Dice {score(row.object_dice, row.object_dice_interval)}, "
-            f"mean IoU over classes {score(row.mean_iou, row.interval)}; "
+            f"mean IoU over classes {score(row.mean_iou, row.mean_iou_interval)}; "
             f"{count(row.n_images, 'image')}, {count(row.n_seeds, 'seed')}{': images only' if row.n_seeds == 1 else ''}"
         )
         for row in summarise(result["records"])
@@ -138,11 +138,11 @@ def _lines_of_splittings(records: Sequence[dict[str, Any]]) -> list[str]:
     """Describe the AP of the objects of each method at each number of training images, told apart in each way."""
     from segkit.report.summary import summarise_objects
 
-    runs: dict[tuple[str, int | None], list[str]] = {}
+    runs: dict[tuple[str, int], list[str]] = {}
     for row in summarise_objects(records):
         told = f"{row.splitting} {score(row.ap_50, row.ap_50_interval)}"
         runs.setdefault((row.method, row.n_train), []).append(told)
     return [
-        f"{method}, {count(n_train or 0, 'training image')}: AP of objects at IoU 0.5: {', '.join(told)}"
+        f"{method}, {count(n_train, 'training image')}: AP of objects at IoU 0.5: {', '.join(told)}"
         for (method, n_train), told in runs.items()
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
+from math import isnan
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -85,7 +86,7 @@ def show_warning(message: Warning | str, category: type[Warning], filename: str,
 
 def score(value: float | None, interval: Sequence[float] | None = None, form: str = ".3f") -> str:
     """Write a score and its 95 % interval; a single image has none."""
-    if value is None:
+    if value is None or isnan(value):
         return "undefined"
     if interval is None or interval[0] == interval[1]:
         return f"{value:{form}}"

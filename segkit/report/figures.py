@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.markers import MarkerStyle
 from matplotlib.patches import PathPatch
 
-from segkit.report.summary import MethodScores
+from segkit.report.summary import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,7 +92,7 @@ def draw_key(look: Look) -> str:
 
 
 def draw_learning_curve(
-    rows: Sequence[MethodScores],
+    rows: Sequence[Row],
     looks: Mapping[str, Look],
     *,
     single_class: tuple[str, float] | None = None,
@@ -101,13 +101,17 @@ def draw_learning_curve(
     """Draw mean IoU or object IoU against the number of annotated images, with intervals."""
     name = "Object IoU" if of_objects else "Mean IoU"
     label = f"{name} of each method against the number of annotated images, with 95 % intervals"
-    sizes = sorted({row.n_train for row in rows if row.n_train is not None})
+    sizes = sorted({row.n_train for row in rows})
     with _drawing(f"learning curve {name}", (_WIDTH, 3.9), label) as canvas:
         axes = canvas.figure.subplots()
         methods = list(dict.fromkeys(row.method for row in rows))
         for index, method in enumerate(methods):
-            curve = [_curve_point(row, of_objects=of_objects) for row in rows if row.method == method]
-            known = [point for point in curve if point is not None]
+            score = "object_iou" if of_objects else "mean_iou"
+            known = [
+                (row.n_train, getattr(row, score), *interval)
+                for row in rows
+                if row.method == method and (interval := getattr(row, f"{score}_interval"))
+            ]
             if not known:
                 continue
             # Shift the methods apart, so that no interval hides another.
@@ -124,16 +128,6 @@ def draw_learning_curve(
         axes.minorticks_off()
         axes.grid(axis="y")
     return canvas.svg
-
-
-def _curve_point(row: MethodScores, *, of_objects: bool) -> tuple[float, float, float, float] | None:
-    """Return the number of images, the score, and the ends of its interval; None where there is no score."""
-    score, interval = (
-        (row.object_iou, row.object_iou_interval) if of_objects else (row.mean_iou, row.interval)
-    )
-    return (
-        None if row.n_train is None or score is None or interval is None else (row.n_train, score, *interval)
-    )
 
 
 def _draw_single_class(axes: Axes, name: str, score: float) -> None:

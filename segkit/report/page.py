@@ -7,12 +7,13 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import ceil
 from pathlib import Path
-from statistics import median
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -21,6 +22,7 @@ from segkit._common import count
 from segkit._files import write_text
 from segkit.benchmark.choices import CRITERIA
 from segkit.benchmark.object_splitting import image_ap
+from segkit.evaluation.metrics import object_mean
 from segkit.evaluation.statistics import FEW_IMAGES
 from segkit.images.write import CLASS_COLOURS
 from segkit.report import figures
@@ -39,24 +41,18 @@ from segkit.report.pictures import (
     heat_colours,
 )
 from segkit.report.summary import (
-    ImageScores,
-    MethodScores,
-    ObjectRow,
     Record,
-    add_reliability,
+    Row,
     average_seeds,
     best_single_class,
     compare_methods,
-    gather,
     headline_size,
-    object_scores,
     signed,
     statements,
     summarise,
     summarise_objects,
 )
 
-Row = TypeVar("Row", MethodScores, ObjectRow)
 _FOLDER = Path(__file__).parent
 # Rows of the table of images: a longer table is slow to sort and takes many megabytes.
 _MOST_ROWS = 8000
@@ -137,8 +133,7 @@ def _render(result: Mapping[str, Any], pictures: Pictures | None, title: str, sc
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"score": _score, "p_value": _p_value, "quantity": _quantity, "signed": signed}
-    environment.filters |= {"signed_count": _signed_count, "plain_count": _plain_count}
+    environment.filters |= _NUMBERS
     script, style = ((_FOLDER / name).read_text(encoding="utf-8") for name in ("report.js", "report.css"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     context = _contents(result, pictures)
@@ -181,17 +176,21 @@ def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str,
         return dict.fromkeys(_SECTIONS, None) | {"facts": {}, "headline": None} | general
     headline = headline_size(result)
     rows = summarise(result["records"])
-    headline_rows = [row for row in rows if row.n_train == headline]
     averaged = average_seeds(result["records"])
     constant, trivial = best_single_class(result["records"])
+    costs = _costs(result["units"], list(looks))
     return general | {
         "facts": _facts(result, names),
         "headline": headline,
         "curve": _curves(rows, looks, (names[constant], trivial)),
         "single_class": (names[constant], trivial),
-        "limited": _limited(result["units"], looks),
+        "limited": _limited(costs, looks),
         "spread": _spread(averaged, looks),
-        "comparisons": _comparisons(result["records"], headline),
+        "comparisons": {
+            size: pairs
+            for size in _by_size(rows, headline)
+            if (pairs := compare_methods(result["records"], size))
+        },
         "scores": _by_size(rows, headline),
         "score_grid": {(row.method, row.n_train): row for row in rows},
         "objects": _objects(result, pictures) if "objects" in result else _object_methods(result),
@@ -200,10 +199,10 @@ def _contents(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str,
         "heat_colours": heat_colours(),
         "confusions": _confusions(result["records"], headline, names),
         "methods": {
-            "calibration": _calibration(result["records"], headline_rows, looks),
+            "calibration": _calibration([row for row in rows if row.n_train == headline], looks),
             "learnt": _learnt(result, names),
         },
-        "costs": _costs(result["units"], list(looks)),
+        "costs": costs,
         "notes": _notes(result["units"]),
         "images": _images(averaged, headline, list(looks)),
         "n_image_rows": len(averaged),
@@ -227,16 +226,16 @@ def _error_colours(result: Mapping[str, Any]) -> dict[str, str]:
 def _facts(result: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
     """Sum up the extent of the comparison."""
     records = result["records"]
-    sizes = sorted({record["n_train"] for record in records} - {None})
-    seeds = {record["seed"] for record in records} - {None}
-    groups = {record["group"] for record in records} - {None}
-    n_methods = len({record["method"] for record in records})
+    of = {
+        name: {record[name] for record in records} - {None} for name in ("method", "image", "group", "seed")
+    }
+    sizes = sorted({record["n_train"] for record in records} - {0})
     facts = {
-        "Methods": str(n_methods) if n_methods > 1 else "",
+        "Methods": str(len(of["method"])) if len(of["method"]) > 1 else "",
         "Annotated images": ", ".join(map(str, sizes)),
-        "Test images": str(len({record["image"] for record in records})),
-        "Groups of images": str(len(groups)) if groups else "",
-        "Random splits": str(len(seeds)) if seeds else "",
+        "Test images": str(len(of["image"])),
+        "Groups of images": str(len(of["group"])) if of["group"] else "",
+        "Random splits": str(len(of["seed"])) if sizes else "",
         "Classes": ", ".join(names),
     }
     if "objects" in result:
@@ -246,88 +245,65 @@ def _facts(result: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
 
 
 def _curves(
-    rows: Sequence[MethodScores], looks: Mapping[str, figures.Look], single_class: tuple[str, float]
+    rows: Sequence[Row], looks: Mapping[str, figures.Look], single_class: tuple[str, float]
 ) -> list[str]:
     """Draw learning curves of mean IoU and object IoU; a single number of annotated images has none."""
-    sized = [row for row in rows if row.n_train is not None]
-    if len({row.n_train for row in sized}) < 2:
+    if len({row.n_train for row in rows}) < 2:
         return []
-    curves = [figures.draw_learning_curve(sized, looks, single_class=single_class)]
-    if any(row.object_iou is not None for row in sized):
-        curves.append(figures.draw_learning_curve(sized, looks, of_objects=True))
+    curves = [figures.draw_learning_curve(rows, looks, single_class=single_class)]
+    if any(row.object_iou_interval for row in rows):
+        curves.append(figures.draw_learning_curve(rows, looks, of_objects=True))
     return curves
 
 
-def _limited(units: Sequence[Mapping[str, Any]], looks: Mapping[str, figures.Look]) -> list[str]:
+def _limited(costs: Mapping[str, Sequence[Any]], looks: Mapping[str, figures.Look]) -> list[str]:
     """Name the methods with trainings cut short by their budget, and the number of these runs."""
-    runs = {
-        method: [unit["budget_limited"] for unit in units if unit["method"] == method] for method in looks
-    }
     return [
-        f"{looks[method].title} ({sum(map(bool, limits))} of {count(len(limits), 'run')})"
-        for method, limits in runs.items()
-        if any(limits)
+        f"{looks[method].title} ({n_limited} of {count(sum(row.n_runs for row in rows), 'run')})"
+        for method, rows in costs.items()
+        if (n_limited := sum(row.n_limited for row in rows))
     ]
 
 
-def _spread(averaged: Sequence[ImageScores], looks: Mapping[str, figures.Look]) -> list[dict[str, Any]]:
+def _spread(averaged: pd.DataFrame, looks: Mapping[str, figures.Look]) -> list[dict[str, Any]]:
     """Draw one figure for each number of annotated images, all with the same axis."""
-    low = np.floor(10 * min(scores.mean_iou for scores in averaged)) / 10
-    by_size: dict[int | None, dict[str, list[float]]] = {}
-    for scores in averaged:
-        by_size.setdefault(scores.n_train, {}).setdefault(scores.method, []).append(scores.mean_iou)
-    return [
-        {"n_train": size, "svg": figures.draw_spread(by_size[size], looks, low=float(low))}
-        for size in sorted(by_size, key=lambda size: size or 0)
-    ]
+    low = float(np.floor(10 * averaged["mean_iou"].min()) / 10)
+    panels = []
+    for size, scores in averaged.groupby("n_train"):
+        values = {method: own.tolist() for method, own in scores.groupby("method", sort=False)["mean_iou"]}
+        panels.append({"n_train": size, "svg": figures.draw_spread(values, looks, low=low)})
+    return panels
 
 
-def _by_size(rows: Sequence[Row], headline: int | None) -> dict[int | None, list[Row]]:
+def _by_size(rows: Sequence[Row], headline: int) -> dict[int, list[Row]]:
     """Group the rows by number of annotated images, the headline's first."""
-    ordered = sorted(rows, key=lambda row: (row.n_train != headline, row.n_train or 0))
-    return gather(ordered, lambda row: row.n_train)
-
-
-def _comparisons(records: Sequence[Record], headline: int | None) -> dict[int | None, Any]:
-    sizes = sorted({record["n_train"] for record in records}, key=lambda size: (size != headline, size or 0))
-    compared = {size: compare_methods(records, size) for size in sizes}
-    return {size: pairs for size, pairs in compared.items() if pairs}
+    sizes = sorted({row.n_train for row in rows}, key=lambda size: (size != headline, size))
+    return {size: [row for row in rows if row.n_train == size] for size in sizes}
 
 
 def _examples(result: Mapping[str, Any], pictures: Pictures) -> list[dict[str, Any]]:
     """Show the best, median and worst image of the first method with pictures, as segmented by each method."""
-    kept = result["pictures"] or {"n_train": None, "seed": None}
-    run = [
-        record
-        for record in result["records"]
-        if (record["n_train"], record["seed"]) == (kept["n_train"], kept["seed"])
-    ]
+    kept = result["pictures"]
+    run = [record for record in result["records"] if kept == {name: record[name] for name in kept or ()}]
     if not run:
         return []
-    methods = [method for method in result["methods"] if any(record["method"] == method for record in run)]
     scored = {(record["method"], record["image"]): record for record in run}
-    chosen = choose_images([record for record in run if record["method"] == methods[0]])
+    methods = [method for method in result["methods"] if any(method == other for other, _ in scored)]
     examples = []
-    for rank, record in chosen.items():
+    for rank, record in choose_images([record for record in run if record["method"] == methods[0]]).items():
         found = {
             method: pictures(method, record["n_train"], record["seed"], record["image"]) for method in methods
         }
         shown = {method: picture for method, picture in found.items() if picture is not None}
+        own = {method: scored.get((method, record["image"])) for method in shown}
+        scores = {
+            method: {"mean_iou": entry["mean_iou"], "object_iou": float(object_mean(entry["iou"]))}
+            for method, entry in own.items()
+            if entry is not None
+        }
         if shown:
-            examples.append(
-                {
-                    "rank": rank,
-                    "image": record["image"],
-                    "by": methods[0],
-                    "seed": record["seed"],
-                    "scores": {
-                        method: {"mean_iou": own["mean_iou"], "object_iou": object_scores([own], "iou")[0]}
-                        for method in shown
-                        if (own := scored.get((method, record["image"]))) is not None
-                    },
-                    **_panels(shown),
-                }
-            )
+            of_image = {"rank": rank, "image": record["image"], "by": methods[0], "seed": record["seed"]}
+            examples.append(of_image | {"scores": scores} | _panels(shown))
     return examples
 
 
@@ -342,14 +318,14 @@ def _objects(result: Mapping[str, Any], pictures: Pictures | None) -> dict[str, 
         "aggregated_jaccard": "Aggregated Jaccard index",
     }
     counts = {
-        "count_error": ("Predicted minus true, mean of images", _signed_count),
-        "absolute_count_error": ("Absolute difference, mean of images", _plain_count),
-        "relative_count_error": ("Absolute differences, share of true objects", _percentage),
+        "count_error": ("Predicted minus true, mean of images", "signed_count"),
+        "absolute_count_error": ("Absolute difference, mean of images", "plain_count"),
+        "relative_count_error": ("Absolute differences, share of true objects", "percentage"),
     }
     scores = objects["scores"]
     return objects | {
         "by_size": None,
-        "rows": [_object_row(text, scores[name], _score) for name, text in names.items()],
+        "rows": [_object_row(text, scores[name], "score") for name, text in names.items()],
         "count_rows": [_object_row(text, scores[name], write) for name, (text, write) in counts.items()],
         "span": span,
         "examples": _object_examples(result, pictures) if pictures else [],
@@ -372,9 +348,9 @@ def _object_methods(result: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _object_row(text: str, score: Mapping[str, Any], write: Callable[[float | None], str]) -> dict[str, str]:
+def _object_row(text: str, score: Mapping[str, Any], kind: str) -> dict[str, str]:
     """Write a score and its interval."""
-    interval = score["interval"]
+    write, interval = _NUMBERS[kind], score["interval"]
     apart = interval is not None and interval[0] != interval[1]
     return {
         "name": text,
@@ -395,7 +371,7 @@ def _object_examples(result: Mapping[str, Any], pictures: Pictures) -> list[dict
     [method] = result["methods"]
     shown = []
     for rank, entry in ranks.items():
-        picture = pictures(method, None, None, entry["stem"])
+        picture = pictures(method, 0, 0, entry["stem"])
         if picture is not None and (drawn := draw_objects(picture)) is not None:
             shown.append({"rank": rank, "image": entry, "uris": drawn})
     return shown
@@ -445,7 +421,7 @@ def _panel(drawings: Sequence[_Drawing]) -> dict[str, Any]:
 
 
 def _confusions(
-    records: Sequence[Record], headline: int | None, names: Sequence[str]
+    records: Sequence[Record], headline: int, names: Sequence[str]
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the confusion matrix of each method, as counts and as shares of each true class."""
     counts: dict[str, Any] = {}
@@ -456,30 +432,19 @@ def _confusions(
         method: [
             {
                 "name": name,
-                "cells": [
-                    {"count": int(count), "share": count / row.sum() if row.sum() else None} for count in row
-                ],
+                "cells": [{"count": n, "share": n / sum(row) if sum(row) else None} for n in row],
             }
-            for name, row in zip(names, matrix, strict=True)
+            for name, row in zip(names, matrix.tolist(), strict=True)
         ]
         for method, matrix in counts.items()
     }
 
 
-def _calibration(
-    records: Sequence[Record], rows: Sequence[MethodScores], looks: Mapping[str, figures.Look]
-) -> dict[str, Any] | None:
-    rows = [row for row in rows if row.brier is not None]
-    if not rows:
-        return None
-    sums = {}
-    for row in rows:
-        run = [
-            record for record in records if (record["method"], record["n_train"]) == (row.method, row.n_train)
-        ]
-        if (added := add_reliability(run)) is not None:
-            sums[row.method] = added
-    return {"rows": rows, "svg": figures.draw_reliability(sums, looks) if sums else None}
+def _calibration(rows: Sequence[Row], looks: Mapping[str, figures.Look]) -> dict[str, Any] | None:
+    rows = [row for row in rows if not np.isnan(row.brier)]
+    sums = {row.method: row.reliability for row in rows if row.reliability}
+    svg = figures.draw_reliability(sums, looks) if sums else None
+    return {"rows": rows, "svg": svg} if rows else None
 
 
 def _learnt(result: Mapping[str, Any], names: Sequence[str]) -> list[dict[str, Any]]:
@@ -522,30 +487,23 @@ def _explanation(unit: Mapping[str, Any], title: str, names: Sequence[str]) -> d
     }
 
 
-def _costs(units: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+def _costs(units: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> dict[str, list[Any]]:
     """Sum up time and memory of each method, by number of annotated images."""
-    runs = gather(units, lambda unit: unit["method"])
-    sized = {
-        method: gather(runs[method], lambda unit: unit["n_train"]) for method in methods if method in runs
-    }
-    return {
-        method: [_cost(n_train, run) for n_train, run in sorted(by_size.items())]
-        for method, by_size in sized.items()
-    }
-
-
-def _cost(n_train: int, run: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    memory = [unit["peak_memory_mib"] for unit in run if unit["peak_memory_mib"] is not None]
-    limits = [unit["budget_limited"] for unit in run if unit["budget_limited"] is not None]
-    return {
-        "n_train": n_train,
-        "n_runs": len(run),
-        "fit_seconds": median(unit["fit_seconds"] for unit in run),
-        "predict_seconds": median(unit["predict_seconds"] for unit in run),
-        "peak_memory_mib": max(memory, default=None),
-        "devices": ", ".join(sorted({unit["device"] for unit in run})),
-        "n_limited": sum(limits) if limits else None,
-    }
+    if not units:
+        return {}
+    numbers = ("fit_seconds", "predict_seconds", "peak_memory_mib", "budget_limited")
+    table = pd.DataFrame(list(units)).astype(dict.fromkeys(numbers, float))
+    costs = table.groupby(["method", "n_train"], as_index=False).agg(
+        n_runs=("seed", "size"),
+        fit_seconds=("fit_seconds", "median"),
+        predict_seconds=("predict_seconds", "median"),
+        peak_memory_mib=("peak_memory_mib", "max"),
+        devices=("device", lambda devices: ", ".join(sorted(set(devices)))),
+        n_budgets=("budget_limited", "count"),
+        n_limited=("budget_limited", lambda limited: int(limited.sum())),
+    )
+    rows = {method: list(costs[costs["method"] == method].itertuples()) for method in methods}
+    return {method: own for method, own in rows.items() if own}
 
 
 def _notes(units: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -557,31 +515,16 @@ def _notes(units: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     return {method: list(told) for method, told in notes.items()}
 
 
-def _images(
-    averaged: Sequence[ImageScores], headline: int | None, methods: Sequence[str]
-) -> list[ImageScores]:
+def _images(averaged: pd.DataFrame, headline: int, methods: Sequence[str]) -> list[Any]:
     """Sort the rows of the table of images by name; too many rows are cut down to the headline's size."""
-    shown = [scores for scores in averaged if len(averaged) <= _MOST_ROWS or scores.n_train == headline]
-    return sorted(shown, key=lambda scores: (scores.image, methods.index(scores.method), scores.n_train or 0))
+    shown = averaged if len(averaged) <= _MOST_ROWS else averaged[averaged["n_train"] == headline]
+    order = shown["method"].map(methods.index)
+    return list(shown.assign(order=order).sort_values(["image", "order", "n_train"]).itertuples(index=False))
 
 
-def _score(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
-def _signed_count(value: float | None) -> str:
-    if value is None:
-        return "–"
-    text = f"{value:+.1f}"
-    return "0.0" if text[1:] == "0.0" else text.replace("-", "\N{MINUS SIGN}")
-
-
-def _plain_count(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}"
-
-
-def _percentage(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
+def _writer(form: str) -> Callable[[float | None], str]:
+    """Write numbers in one form, with a dash in place of undefined ones."""
+    return lambda value: "–" if pd.isna(value) else format(value, form).replace("%", " %")
 
 
 def _p_value(value: float) -> str:
@@ -590,6 +533,15 @@ def _p_value(value: float) -> str:
 
 def _quantity(value: float | None) -> str:
     """Write a time or a size with two to three significant digits."""
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return _writer(",.0f" if value is not None and value >= 100 else ".3g")(value)
+
+
+_NUMBERS: dict[str, Callable[..., str]] = {
+    "score": _writer(".3f"),
+    "plain_count": _writer(".1f"),
+    "percentage": _writer(".1%"),
+    "signed": signed,
+    "signed_count": partial(signed, digits=1),
+    "p_value": _p_value,
+    "quantity": _quantity,
+}

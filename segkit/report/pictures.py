@@ -70,7 +70,7 @@ class Picture:
 
 
 # Arguments: method, n_train, seed, name of the image. None if no prediction was kept.
-Pictures = Callable[[str, int | None, int | None, str], Picture | None]
+Pictures = Callable[[str, int, int, str], Picture | None]
 
 
 def choose_images(records: Sequence[Record]) -> dict[str, Record]:

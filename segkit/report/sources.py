@@ -29,7 +29,7 @@ _ROUNDING = 1e-6  # float32 probabilities may leave [0, 1] by this much
 def pictures_of_benchmark(benchmark: Benchmark) -> Pictures:
     """Return a function that reads the predictions kept by a benchmark."""
 
-    def picture(method: str, n_train: int | None, seed: int | None, stem: str) -> Picture | None:
+    def picture(method: str, n_train: int, seed: int, stem: str) -> Picture | None:
         mask_file, probability_file = benchmark.picture_files(method, stem)
         if benchmark.pictures != {"n_train": n_train, "seed": seed} or not mask_file.exists():
             return None
@@ -51,7 +51,7 @@ def result_of_folders(
     """
     maps = _kept_probabilities(predictions, found)
     n_pages = Counter(found.files)
-    own = {"method": _METHOD, "n_train": None, "seed": None}
+    own = {"method": _METHOD, "n_train": 0, "seed": 0}
     costs = {"fit_seconds": None, "predict_seconds": None, "peak_memory_mib": None}
     records = [
         {
@@ -77,14 +77,14 @@ def result_of_folders(
         "failures": [],
         "units": [],
         "records": records,
-        "pictures": {"n_train": None, "seed": None},
+        "pictures": {"n_train": 0, "seed": 0},
         "manifest": {"machine": machine(), "notes": found.notes},
     }
     if (objects := score_read_objects(found)) is not None:
         result["objects"] = objects_to_dict(objects, found.stems)
     shown = {} if images is None else _images_of(images, masks)
 
-    def picture(method: str, n_train: int | None, seed: int | None, stem: str) -> Picture | None:  # noqa: ARG001
+    def picture(method: str, n_train: int, seed: int, stem: str) -> Picture | None:  # noqa: ARG001
         index = found.stems.index(stem)
         truth, guess = found.truths[index], found.predictions[index]
         file, page = found.files[index], found.pages[index]

@@ -7,13 +7,14 @@ too: it is about another draw of training images and other test images.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, TypeVar
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
 from segkit._common import count
 from segkit.benchmark.object_splitting import LEARNT, SPLITTINGS, image_ap
@@ -21,76 +22,10 @@ from segkit.evaluation.metrics import iou_of, object_mean
 from segkit.evaluation.statistics import FEW_IMAGES, Comparison, bootstrap_interval, compare
 
 Record = Mapping[str, Any]
-Entry = TypeVar("Entry")
-PerClass = tuple[float | None, ...]
-Interval = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class MethodScores:
-    """Scores of one method trained on one number of annotated images: means over records, by class over those defined."""
-
-    method: str
-    n_train: int | None
-    n_images: int
-    n_seeds: int
-    n_records: int
-    mean_iou: float
-    interval: Interval
-    object_iou: float | None
-    object_dice: float | None
-    object_iou_interval: Interval | None
-    object_dice_interval: Interval | None
-    iou: PerClass
-    dice: PerClass
-    precision: PerClass
-    recall: PerClass
-    boundary_f: PerClass
-    present_iou: PerClass  # over records whose truth has the class
-    micro_iou: PerClass  # of the pixels of all records together
-    brier: float | None
-    calibration_error: float | None
-    # records with the class in neither truth nor prediction, in the prediction only, in the truth only
-    n_undefined: tuple[int, ...]
-    n_false: tuple[int, ...]
-    n_missed: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class ObjectRow:
-    """Scores of the objects of one method, told apart in one way, at one number of annotated images: means of records."""
-
-    method: str
-    splitting: str
-    n_train: int | None
-    n_true: int
-    n_predicted: int
-    ap_50: float | None
-    mean_ap: float | None
-    ap_50_interval: Interval | None
-    mean_ap_interval: Interval | None
-    count_error: float
-    count_error_interval: Interval
-    absolute_count_error: float
-
-    def name(self, method: str) -> str:
-        """Name the row: the method, and the splitting unless the method has learnt it."""
-        return method if self.splitting == LEARNT else f"{method} + {self.splitting}"
-
-
-@dataclass(frozen=True)
-class ImageScores:
-    """Scores of one method on one test image, averaged over the random splits that tested on it."""
-
-    method: str
-    n_train: int | None
-    image: str
-    n_seeds: int
-    mean_iou: float
-    object_iou: float | None
-    object_dice: float | None
-    iou: PerClass
-    boundary_f: PerClass
+# Scores of one method, trained on one number of annotated images; undefined scores are NaN.
+Row = SimpleNamespace
+_CLASS_SCORES = ("iou", "dice", "precision", "recall", "boundary_f")
+_SCORES = ["mean_iou", "object_iou", "object_dice"]
 
 
 @dataclass(frozen=True)
@@ -104,97 +39,88 @@ class MethodComparison:
     p_adjusted: float
 
 
-def summarise(records: Sequence[Record]) -> list[MethodScores]:
-    """Score each method at each number of annotated images."""
-    return [_score(method, n_train, run) for (method, n_train), run in runs_of(records).items()]
+def as_table(records: Sequence[Record]) -> pd.DataFrame:
+    """Make a table of records, with their object scores, and the name of what intervals resample: group, or else image."""
+    table = pd.DataFrame(list(records), dtype=object)  # names of files may hold what other types do not take
+    groups = zip(table["group"], table["image"], strict=True)
+    table["cluster"] = [f"image {image}" if group is None else f"group {group}" for group, image in groups]
+    for score in {"iou", "dice"}.intersection(table):
+        table[f"object_{score}"] = object_mean(_by_class(table, score))
+    numbers = [name for name in ("mean_iou", "brier") if name in table]
+    return table.astype(dict.fromkeys(numbers, float) | {"n_train": int})
 
 
-def summarise_objects(records: Sequence[Record]) -> list[ObjectRow]:
-    """Score the objects of each method at each number of annotated images."""
-    counted = [record for record in records if "objects" in record]
+def runs_of(records: Sequence[Record]) -> list[pd.DataFrame]:
+    """Part records by method, in their order, and number of annotated images."""
+    if not records:
+        return []
+    table = as_table(records)
+    runs = table.groupby([pd.factorize(table["method"])[0], "n_train"])
+    return [run.assign(cluster=_numbered(run["cluster"]), split=_numbered(run["seed"])) for _, run in runs]
+
+
+def summarise(records: Sequence[Record]) -> list[Row]:
+    """Score each method at each number of annotated images: means over records, by class over those defined.
+
+    ``present_iou`` is over records whose truth has the class, ``micro_iou`` of the pixels of all records together.
+    ``n_undefined``, ``n_false`` and ``n_missed`` count records with the class in neither truth nor prediction, in the
+    prediction only, in the truth only. ``reliability`` adds up the counts of all records that have them.
+    """
+    return [_score(run) for run in runs_of(records)]
+
+
+def summarise_objects(records: Sequence[Record]) -> list[Row]:
+    """Score the objects of each method, told apart in each way, at each number of annotated images: means of records."""
     return [
-        _object_row(method, n_train, splitting, run)
-        for (method, n_train), run in runs_of(counted).items()
+        _score_objects(run, splitting)
+        for run in runs_of([record for record in records if "objects" in record])
         for splitting in SPLITTINGS
-        if splitting in run[0]["objects"]
+        if splitting in run["objects"].iloc[0]
     ]
 
 
-def average_seeds(records: Sequence[Record]) -> list[ImageScores]:
-    """Average the scores of each method and image over the random splits."""
-    runs = gather(records, lambda record: (record["method"], record["n_train"], record["image"]))
-    return [
-        ImageScores(
-            method,
-            n_train,
-            image,
-            len(run),
-            float(np.mean(_column(run, "mean_iou"))),
-            _mean(object_scores(run, "iou")),
-            _mean(object_scores(run, "dice")),
-            _class_means(run, "iou"),
-            _class_means(run, "boundary_f"),
-        )
-        for (method, n_train, image), run in runs.items()
-    ]
+def average_seeds(records: Sequence[Record]) -> pd.DataFrame:
+    """Average the scores of each method and image over the random splits that tested on it."""
+    table = as_table(records)
+    keys = [table[name] for name in ("method", "n_train", "image")]
+    groups = table.groupby(keys, sort=False)
+    averaged = groups[_SCORES].mean().assign(n_seeds=groups.size())
+    for score in ("iou", "boundary_f"):
+        of_classes = pd.DataFrame(_by_class(table, score)).groupby(keys, sort=False).mean()
+        averaged[score] = of_classes.to_numpy().tolist()
+    return averaged.reset_index()
 
 
-def compare_methods(records: Sequence[Record], n_train: int | None) -> list[MethodComparison]:
+def compare_methods(records: Sequence[Record], n_train: int) -> list[MethodComparison]:
     """Compare each pair of methods on their common images and splits."""
-    runs = gather(
-        [record for record in records if record["n_train"] == n_train], lambda record: record["method"]
-    )
+    table = as_table([record for record in records if record["n_train"] == n_train])
+    table = table[["method", "seed", "image", "cluster", "mean_iou"]]
     pairs: list[tuple[str, str, int, Comparison]] = []
-    for first, second in combinations(runs, 2):
-        other = {(record["seed"], record["image"]): record for record in runs[second]}
-        shared = [record for record in runs[first] if (record["seed"], record["image"]) in other]
-        if shared:
-            comparison = compare(
-                _column(shared, "mean_iou"),
-                [other[record["seed"], record["image"]]["mean_iou"] for record in shared],
-                clusters_of(shared),
-                seeds_of(shared),
-            )
-            pairs.append((first, second, len({record["image"] for record in shared}), comparison))
+    for (first, own), (second, other) in combinations(table.groupby("method", sort=False), 2):
+        shared = own.merge(other, on=["seed", "image"], suffixes=("", "_of_other"))
+        if len(shared):
+            clusters, splits = _numbered(shared["cluster"]), _numbered(shared["seed"])
+            comparison = compare(shared["mean_iou"], shared["mean_iou_of_other"], clusters, splits)
+            pairs.append((first, second, shared["image"].nunique(), comparison))
     adjusted = _holm([comparison.p_value for *_, comparison in pairs])
     return [MethodComparison(*pair, p_adjusted=p) for pair, p in zip(pairs, adjusted, strict=True)]
 
 
-def object_scores(records: Iterable[Record], score: str) -> list[float | None]:
-    """Return the mean of each record over the classes other than the background."""
-    means = (float(object_mean(record[score])) for record in records)
-    return [None if np.isnan(mean) else mean for mean in means]
-
-
-def add_reliability(records: Iterable[Record]) -> dict[str, list[float]] | None:
-    """Add up the reliability counts of records; None where no record has them."""
-    known = [record["reliability"] for record in records if record["reliability"] is not None]
-    if not known:
-        return None
-    return {name: np.sum([entry[name] for entry in known], axis=0).tolist() for name in known[0]}
-
-
-def best_single_class(records: Iterable[Record]) -> tuple[int, float]:
+def best_single_class(records: Sequence[Record]) -> tuple[int, float]:
     """Score a map that gives every pixel the same class, as a floor for any method."""
-    truths = {(record["seed"], record["image"]): np.sum(record["confusion"], axis=1) for record in records}
-    pixels = np.array(list(truths.values()))
-    scores = []
-    for index in range(pixels.shape[1]):
-        n_defined = 1 + (np.delete(pixels, index, axis=1) > 0).sum(axis=1)
-        scores.append(float(np.mean(pixels[:, index] / pixels.sum(axis=1) / n_defined)))
-    best = int(np.argmax(scores))
-    return best, scores[best]
+    truths = as_table(records).drop_duplicates(["seed", "image"])
+    pixels = np.array(truths["confusion"].tolist()).sum(axis=2)
+    # each class that an image has besides is scored 0
+    n_defined = (pixels > 0).sum(axis=1)[:, None] + (pixels == 0)
+    scores = (pixels / pixels.sum(axis=1, keepdims=True) / n_defined).mean(axis=0)
+    return int(scores.argmax()), float(scores.max())
 
 
-def headline_size(result: Mapping[str, Any]) -> int | None:
+def headline_size(result: Mapping[str, Any]) -> int:
     """Choose the number of annotated images that stands first: that of the pictures, else the largest of most methods."""
-    methods: dict[int | None, set[str]] = {}
-    for record in result["records"]:
-        methods.setdefault(record["n_train"], set()).add(record["method"])
-    of_pictures: int | None = (result["pictures"] or {}).get("n_train")
-    if of_pictures in methods:
-        return of_pictures
-    return max(methods, key=lambda size: (len(methods[size]), size or 0))
+    n_methods = as_table(result["records"]).groupby("n_train")["method"].nunique()
+    of_pictures: Any = (result["pictures"] or {}).get("n_train")
+    return int(of_pictures if of_pictures in n_methods else n_methods[::-1].idxmax())
 
 
 def statements(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -211,12 +137,12 @@ def statements(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         pair = [record for record in records if record["method"] in ahead]
         pair.sort(key=lambda record: record["method"] != ahead[0])
         findings += [_lead(found, result) for found in compare_methods(pair, n_train)]
-    elif (n_clusters := len(set(clusters_of(records)))) < FEW_IMAGES:
+    elif (n_clusters := as_table(records)["cluster"].nunique()) < FEW_IMAGES:
         noun = "image" if n_clusters == rows[0].n_images else "group"
         findings.append(f"The estimate is not firm: {count(n_clusters, noun)}, fewer than {FEW_IMAGES}.")
     findings.append(_about_single_class(records, result))
     caveats = []
-    if n_train is not None and rows[0].n_seeds == 1:
+    if n_train and rows[0].n_seeds == 1:
         caveats.append("1 split: intervals are over test images only, for this draw of annotated images.")
     caveats += _about_budget(ahead, n_train, result)
     if failed := sum(failure["n_train"] == n_train for failure in result["failures"]):
@@ -224,22 +150,19 @@ def statements(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     return findings, caveats + _about_empty_classes(rows[0], result)
 
 
-def _praise(row: MethodScores, result: Mapping[str, Any]) -> str:
+def _praise(row: Row, result: Mapping[str, Any]) -> str:
     title = _title(row.method, result)
     tested = f"on {count(row.n_images, 'test image')} of {result['name']}"
-    scores = {
-        "mean IoU": (row.mean_iou, row.interval),
-        "object IoU": (row.object_iou, row.object_iou_interval),
-        "object Dice": (row.object_dice, row.object_dice_interval),
-    }
-    texts = {
-        name: f"{score:.3f} ({interval[0]:.3f} to {interval[1]:.3f})"
+    scores = {name: (getattr(row, name), getattr(row, f"{name}_interval")) for name in _SCORES}
+    names = {"mean_iou": "mean IoU", "object_iou": "object IoU", "object_dice": "object Dice"}
+    texts = [
+        f"{names[name]} {score:.3f} ({interval[0]:.3f} to {interval[1]:.3f})"
         for name, (score, interval) in scores.items()
-        if score is not None and interval is not None
-    }
-    scored = _enumerated([f"{name} {text}" for name, text in texts.items()])
+        if interval is not None
+    ]
+    scored = _enumerated(texts)
     scored = scored.replace("(", "(95 % interval ", 1)
-    if row.n_train is None:
+    if not row.n_train:
         by = "by pixels " if "objects" in result else ""
         return f"Scores of {title} {by}{tested}: {scored}."
     splits = f", averaged over {row.n_seeds} random splits" if row.n_seeds > 1 else ""
@@ -280,12 +203,12 @@ def _lead(pair: MethodComparison, result: Mapping[str, Any]) -> str:
     return f"Its mean IoU differs by {signed(comparison.difference)} from the runner-up's, {rival} {span}; {reason}."
 
 
-def _about_single_class(records: Iterable[Record], result: Mapping[str, Any]) -> str:
+def _about_single_class(records: Sequence[Record], result: Mapping[str, Any]) -> str:
     index, score = best_single_class(records)
     return f"Calling every pixel {result['label_map']['names'][index]} would give a mean IoU of {score:.3f}."
 
 
-def _about_budget(methods: Sequence[str], n_train: int | None, result: Mapping[str, Any]) -> list[str]:
+def _about_budget(methods: Sequence[str], n_train: int, result: Mapping[str, Any]) -> list[str]:
     limited = {
         unit["method"] for unit in result["units"] if unit["n_train"] == n_train and unit["budget_limited"]
     }
@@ -296,7 +219,7 @@ def _about_budget(methods: Sequence[str], n_train: int | None, result: Mapping[s
     return [told] if titles else []
 
 
-def _about_empty_classes(row: MethodScores, result: Mapping[str, Any]) -> list[str]:
+def _about_empty_classes(row: Row, result: Mapping[str, Any]) -> list[str]:
     names = result["label_map"]["names"]
     empty = [f"{name} in {number}" for name, number in zip(names, row.n_undefined, strict=True) if number]
     told = (
@@ -306,121 +229,78 @@ def _about_empty_classes(row: MethodScores, result: Mapping[str, Any]) -> list[s
     return [told] if empty else []
 
 
-def signed(value: float) -> str:
+def signed(value: float | None, digits: int = 3) -> str:
     """Write a difference with its sign, +0.020 or −0.020."""
-    text = f"{value:+.3f}"
-    return "0.000" if text[1:] == "0.000" else text.replace("-", "\N{MINUS SIGN}")
+    if value is None:
+        return "–"
+    text = f"{value:+.{digits}f}"
+    return text.replace("-", "\N{MINUS SIGN}") if float(text) else text[1:]
 
 
 def _title(method: str, result: Mapping[str, Any]) -> str:
     return str(result["methods"][method]["title"])
 
 
-def gather(records: Iterable[Entry], key: Callable[[Entry], Any]) -> dict[Any, list[Entry]]:
-    """Group records by a key, in the order of the records."""
-    groups: dict[Any, list[Entry]] = {}
-    for record in records:
-        groups.setdefault(key(record), []).append(record)
-    return groups
-
-
-def runs_of(records: Iterable[Record]) -> dict[tuple[str, int | None], list[Record]]:
-    """Group records by method and number of annotated images: methods in the order of the records, then by number."""
-    runs = gather(records, lambda record: (record["method"], record["n_train"]))
-    position = {method: index for index, method in enumerate(dict.fromkeys(method for method, _ in runs))}
-    return dict(sorted(runs.items(), key=lambda run: (position[run[0][0]], run[0][1] or 0)))
-
-
-def _score(method: str, n_train: int | None, run: Sequence[Record]) -> MethodScores:
-    mean_iou = _column(run, "mean_iou")
-    object_iou, object_dice = object_scores(run, "iou"), object_scores(run, "dice")
-    counts = np.array(_column(run, "confusion"))
+def _score(run: pd.DataFrame) -> Row:
+    counts = np.array(run["confusion"].tolist())
     in_truth, in_prediction = counts.sum(axis=2) > 0, counts.sum(axis=1) > 0
-    return MethodScores(
-        method=method,
-        n_train=n_train,
-        n_images=len({record["image"] for record in run}),
-        n_seeds=len({record["seed"] for record in run}),
+    by_class = {score: pd.DataFrame(_by_class(run, score)) for score in _CLASS_SCORES}
+    known = run["reliability"].dropna()
+    sums = {name: np.sum(known.str[name].tolist(), axis=0) for name in next(iter(known), ())}
+    apart = np.abs(sums["probability"] - sums["hits"]).sum() / sums["count"].sum() if sums else np.nan
+    return Row(
+        n_images=run["image"].nunique(),
+        n_seeds=run["seed"].nunique(),
         n_records=len(run),
-        mean_iou=float(np.mean(mean_iou)),
-        interval=bootstrap_interval(mean_iou, clusters_of(run), seeds_of(run)),
-        object_iou=_mean(object_iou),
-        object_iou_interval=_interval(object_iou, run),
-        object_dice=_mean(object_dice),
-        object_dice_interval=_interval(object_dice, run),
-        iou=_class_means(run, "iou"),
-        present_iou=_present_iou(run, in_truth),
-        micro_iou=tuple(None if np.isnan(iou) else float(iou) for iou in iou_of(counts.sum(axis=0))),
-        dice=_class_means(run, "dice"),
-        precision=_class_means(run, "precision"),
-        recall=_class_means(run, "recall"),
-        boundary_f=_class_means(run, "boundary_f"),
-        brier=_mean(_column(run, "brier")),
-        calibration_error=_calibration_error(run),
-        n_undefined=_counts(~in_truth & ~in_prediction),
-        n_false=_counts(~in_truth & in_prediction),
-        n_missed=_counts(in_truth & ~in_prediction),
+        **_means(run, _SCORES),
+        **{score: values.mean().tolist() for score, values in by_class.items()},
+        present_iou=by_class["iou"].where(in_truth).mean().tolist(),
+        micro_iou=iou_of(counts.sum(axis=0)).tolist(),
+        brier=run["brier"].mean(),
+        reliability=sums,
+        calibration_error=apart,  # the expected calibration error: over pixels, of their bins
+        n_undefined=(~in_truth & ~in_prediction).sum(axis=0).tolist(),
+        n_false=(~in_truth & in_prediction).sum(axis=0).tolist(),
+        n_missed=(in_truth & ~in_prediction).sum(axis=0).tolist(),
     )
 
 
-def _column(run: Sequence[Record], name: str) -> list[Any]:
-    return [record[name] for record in run]
-
-
-def _interval(scores: Sequence[float | None], run: Sequence[Record]) -> Interval | None:
-    known = [
-        entry for entry in zip(scores, clusters_of(run), seeds_of(run), strict=True) if entry[0] is not None
-    ]
-    return bootstrap_interval(*zip(*known, strict=True)) if known else None
-
-
-def clusters_of(run: Sequence[Record]) -> list[int]:
-    """Assign a number to the group, or else the image, of each record."""
-    return _numbered(
-        [
-            ("image", record["image"]) if record["group"] is None else ("group", record["group"])
-            for record in run
-        ]
+def _score_objects(run: pd.DataFrame, splitting: str) -> Row:
+    counts = pd.DataFrame([objects[splitting] for objects in run["objects"]], index=run.index)
+    ap = [image_ap(objects[splitting]) for objects in run["objects"]]
+    run = run.assign(
+        ap_50=[np.nan if one is None else one[0] for one in ap],
+        mean_ap=[np.nan if one is None else np.mean(one) for one in ap],
+        count_error=counts["n_predicted"] - counts["n_true"],
+    )
+    return Row(
+        splitting=splitting,
+        suffix="" if splitting == LEARNT else f" + {splitting}",
+        **counts[["n_true", "n_predicted"]].sum().to_dict(),
+        **_means(run, ["ap_50", "mean_ap", "count_error"]),
+        absolute_count_error=run["count_error"].abs().mean(),
     )
 
 
-def seeds_of(run: Sequence[Record]) -> list[int]:
-    """Assign a number to the random split of each record; masks that no benchmark made are of one."""
-    return _numbered(_column(run, "seed"))
+def _means(run: pd.DataFrame, scores: Sequence[str]) -> dict[str, Any]:
+    """Name method and number of annotated images, and average scores where defined; intervals are None where none is."""
+    found: dict[str, Any] = {"method": run["method"].iloc[0], "n_train": int(run["n_train"].iloc[0])}
+    for score in scores:
+        known = run.dropna(subset=[score])
+        resampled = (known[score], known["cluster"], known["split"])
+        found |= {score: known[score].mean()}
+        found |= {f"{score}_interval": bootstrap_interval(*resampled) if len(known) else None}
+    return found
 
 
-def _numbered(names: Sequence[Any]) -> list[int]:
-    number = {name: index for index, name in enumerate(dict.fromkeys(names))}
-    return [number[name] for name in names]
+def _by_class(table: pd.DataFrame, score: str) -> Any:
+    """Read scores of classes (n_records, n_classes)."""
+    return np.array(table[score].tolist(), dtype=np.float64)
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
-
-
-def _class_means(run: Sequence[Record], name: str) -> PerClass:
-    return tuple(_mean(values) for values in zip(*_column(run, name), strict=True))
-
-
-def _present_iou(run: Sequence[Record], in_truth: NDArray[np.bool_]) -> PerClass:
-    return tuple(
-        _mean(iou for iou, here in zip(values, present, strict=True) if here)
-        for values, present in zip(zip(*_column(run, "iou"), strict=True), in_truth.T, strict=True)
-    )
-
-
-def _calibration_error(run: Sequence[Record]) -> float | None:
-    """Mean over pixels of |probability - frequency| of their bin (the expected calibration error)."""
-    sums = add_reliability(run)
-    if sums is None:
-        return None
-    apart = np.abs(np.subtract(sums["probability"], sums["hits"]))
-    return float(apart.sum() / np.sum(sums["count"]))
-
-
-def _counts(flags: NDArray[np.bool_]) -> tuple[int, ...]:
-    return tuple(int(number) for number in flags.sum(axis=0))
+def _numbered(names: pd.Series) -> Any:
+    """Return the number of each name, in the order in which they first occur."""
+    return pd.factorize(names)[0]
 
 
 def _holm(p_values: Sequence[float]) -> list[float]:
@@ -431,25 +311,3 @@ def _holm(p_values: Sequence[float]) -> list[float]:
     adjusted = np.empty(len(p_values))
     adjusted[order] = stepped
     return [float(p) for p in adjusted]
-
-
-def _object_row(method: str, n_train: int | None, splitting: str, run: Sequence[Record]) -> ObjectRow:
-    counts: list[Mapping[str, Any]] = [record["objects"][splitting] for record in run]
-    ap = [image_ap(one) for one in counts]
-    ap_50 = [None if one is None else one[0] for one in ap]
-    mean_ap = [None if one is None else float(np.mean(one)) for one in ap]
-    more = [one["n_predicted"] - one["n_true"] for one in counts]
-    return ObjectRow(
-        method,
-        splitting,
-        n_train,
-        n_true=sum(one["n_true"] for one in counts),
-        n_predicted=sum(one["n_predicted"] for one in counts),
-        ap_50=_mean(ap_50),
-        ap_50_interval=_interval(ap_50, run),
-        mean_ap=_mean(mean_ap),
-        mean_ap_interval=_interval(mean_ap, run),
-        count_error=float(np.mean(more)),
-        count_error_interval=bootstrap_interval(more, clusters_of(run), seeds_of(run)),
-        absolute_count_error=float(np.mean(np.abs(more))),
-    )

@@ -236,7 +236,7 @@ def pictures():
 def evaluation(result):
     """The same dict as `segkit evaluate` makes it: one method, no runs, no probabilities."""
     run = [
-        record | {"n_train": None, "seed": None, "brier": None, "reliability": None}
+        record | {"n_train": 0, "seed": 0, "brier": None, "reliability": None}
         for record in result["records"]
         if (record["method"], record["n_train"], record["seed"]) == ("forest", 5, 0)
     ]
@@ -248,7 +248,7 @@ def evaluation(result):
         "failures": [],
         "units": [],
         "records": run[:8],
-        "pictures": {"n_train": None, "seed": None},
+        "pictures": {"n_train": 0, "seed": 0},
     }
 
 

@@ -169,7 +169,7 @@ def test_object_scores_stand_beside_mean_iou_at_every_size(parsed, result):
     grid = text[text.index("Scores with their 95 % intervals") :].split("</table>")[0]
     for row in summarise(result["records"]):
         for score, (low, high) in (
-            (row.mean_iou, row.interval),
+            (row.mean_iou, row.mean_iou_interval),
             (row.object_iou, row.object_iou_interval),
             (row.object_dice, row.object_dice_interval),
         ):
@@ -347,14 +347,14 @@ def test_a_single_image_of_objects_has_no_interval(counted, tmp_path):
 
 
 def test_numbers_as_text():
-    for as_text, expected in (
-        (page._signed_count, {None: "–", -1.25: "−1.2", 0.04: "0.0", 3: "+3.0"}),
-        (page._plain_count, {None: "–", -1.25: "-1.2", 0.04: "0.0", 3: "3.0"}),
-        (page._percentage, {None: "–", -1.25: "-125.0 %", 0.04: "4.0 %", 3: "300.0 %"}),
-        (page._quantity, {None: "–", 0.0316: "0.0316", 12.345: "12.3", 99.96: "100", 1234.5: "1,234"}),
-        (page._p_value, {0.0004: "< 0.001", 0.0312: "0.031", 1.0: "1.000"}),
+    for kind, expected in (
+        ("signed_count", {None: "–", -1.25: "−1.2", 0.04: "0.0", 3: "+3.0"}),
+        ("plain_count", {None: "–", -1.25: "-1.2", 0.04: "0.0", 3: "3.0"}),
+        ("percentage", {None: "–", -1.25: "-125.0 %", 0.04: "4.0 %", 3: "300.0 %"}),
+        ("quantity", {None: "–", 0.0316: "0.0316", 12.345: "12.3", 99.96: "100", 1234.5: "1,234"}),
+        ("p_value", {0.0004: "< 0.001", 0.0312: "0.031", 1.0: "1.000"}),
     ):
-        assert {value: as_text(value) for value in expected} == expected
+        assert {value: page._NUMBERS[kind](value) for value in expected} == expected
 
 
 def test_no_pictures_no_section(evaluation, tmp_path):
