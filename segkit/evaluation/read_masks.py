@@ -6,7 +6,7 @@ import csv
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +17,8 @@ from segkit._files import lock
 from segkit.errors import InputError
 from segkit.evaluation.statistics import FEW_IMAGES
 from segkit.images import UNLABELLED, LabelMap
-from segkit.images.findings import Findings
-from segkit.images.masks import MaskReader, find_masks
+from segkit.images.masks import MaskReader
+from segkit.images.matching import MaskFiles, Matches, Pair, find_masks, is_outlined, match_masks
 from segkit.images.numbering import (
     Mask,
     MaskOptions,
@@ -29,7 +29,7 @@ from segkit.images.numbering import (
 )
 from segkit.images.outlines import check_ids
 from segkit.images.read import read_planes
-from segkit.images.stems import files_by_stem, image_name, match_stems, page_names, stem_of
+from segkit.images.stems import files_by_stem, names_of, page_names, stem_of
 
 # Of so many true masks, a value that one of them holds may be a slip.
 _FEWEST_FOR_RARE = 4
@@ -72,15 +72,16 @@ def read_folders(
     predictions, masks = Path(predictions), Path(masks)
     options = MaskOptions(labels, unlabelled, masks_are)
     image_of = _images_of(masks, images)
-    matched = _match_predictions(predictions, masks, skip, image_of)
-    if strict and matched.missing:
+    matched, skipped = _match_predictions(predictions, masks, skip, image_of)
+    missing = matched.masks
+    if strict and missing:
         raise InputError(
-            f"{len(matched.missing)} of {len(matched.files) + len(matched.missing)} true masks have no prediction "
-            f"({first_few(matched.missing)}): predict those images too, or leave their masks out"
+            f"{len(missing)} of {len(matched.pairs) + len(missing)} true masks have no prediction "
+            f"({first_few(missing)}): predict those images too, or leave their masks out"
         )
-    matched.notes += _note_on_earlier(predictions, [guess for _, _, guess in matched.files])
-    read = _read_both(matched.files, image_of, unlabelled, axes, strict=strict)
-    items, failed = read.items, read.failed | dict.fromkeys(matched.missing, "no prediction")
+    matched.notes += _note_on_earlier(predictions, [pair.image for pair in matched.pairs])
+    read = _read_both(matched.pairs, image_of, unlabelled, axes, strict=strict)
+    items, failed = read.items, read.failed | dict.fromkeys(missing, "no prediction")
     notes = [*matched.notes, *read.notes]
     if not items:
         raise InputError(
@@ -135,7 +136,7 @@ def read_folders(
         true_objects=[item.truth.labels for item in items] if all(numbered) else None,
         predicted_objects=[item.guess.values for item in items] if all(numbered) else None,
         failed=failed,
-        skipped=matched.skipped,
+        skipped=skipped,
         n_pages=read.n_pages,
         axes=axes,
     )
@@ -233,53 +234,42 @@ def _images_of(masks: Path, images: str | Path | None) -> dict[str, Path]:
     return {stem_of(Path(masks.name)): Path(images)} if is_one else files_by_stem(Path(images))
 
 
-@dataclass
-class _Matched(Findings):
-    """Stem, true file and predicted file of each pair; true masks and predictions without partner."""
-
-    files: list[tuple[str, Path, Path]] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-
-
 def _match_predictions(
     predictions: Path, masks: Path, skip: Collection[str], images: Collection[str]
-) -> _Matched:
-    """Match every true mask with its prediction."""
+) -> tuple[Matches, list[str]]:
+    """Match every prediction with its true mask; return the predictions without one apart."""
     if all(path.is_file() and len(find_masks(path).path_of) == 1 for path in (predictions, masks)):
-        return _Matched(files=[(stem_of(Path(masks.name)), masks, predictions)])
+        return Matches(pairs=[Pair(stem_of(Path(masks.name)), predictions, masks)]), []
     if predictions.exists() and masks.exists() and predictions.samefile(masks):
         raise InputError(
             f"{predictions} is given for predictions and true masks, so every score would be 1: give two folders"
         )
-    found = _Matched()
-    guesses = find_masks(predictions, _names(images or find_masks(masks).path_of))
-    truths = find_masks(masks, _names(images or guesses.path_of))
+    guesses = find_masks(predictions, images or _names(find_masks(masks)))
     others = tuple(f"{name}/" for name in skip)
-    guess_of = {stem: path for stem, path in guesses.path_of.items() if not stem.startswith(others)}
-    forth = match_stems(guess_of.keys(), truths.path_of.keys())
-    stems = truths.path_of.keys() - set(forth.images_among_masks)
-    guessed = {truth: guess for guess, truth in forth.mask_of.items()}
-    # predictions may have the suffix instead: NAME_mask predicted, NAME true
-    back = match_stems(stems - guessed.keys(), guess_of.keys() - forth.mask_of.keys())
-    for one in (guesses, truths, Findings([*forth.faults, *back.faults])):
+    guesses.path_of = {key: path for key, path in guesses.path_of.items() if not key.startswith(others)}
+    truths = find_masks(masks, images or _names(guesses))
+    found = match_masks(guesses.path_of, truths, _names(guesses))
+    for one in (guesses, truths):
         found.add(one)
     found.refuse()
-    found.files = sorted(
-        (guessed.get(truth, truth), truths.path_of[truth], guess_of[guess])
-        for truth, guess in (guessed | back.mask_of).items()
-    )
-    used = {path for _, _, path in found.files}
-    found.skipped = sorted(stem for stem, path in guess_of.items() if path not in used)
-    found.missing = sorted(stems - guessed.keys() - back.mask_of.keys())
-    if found.skipped:
-        found.notes.append(f"{count(len(found.skipped), 'prediction')} without a true mask left out")
-    return found
+    for place, pair in enumerate(found.pairs):
+        if images and is_outlined(pair.mask):  # outlines of both sides may have a suffix
+            names = names_of(PurePath(pair.stem + pair.mask.suffix))
+            found.pairs[place] = pair._replace(
+                stem=next((name for name in names if name in images), pair.stem)
+            )
+    found.masks = sorted(truths.names(key)[0] for key in found.masks)
+    used = {pair.image for pair in found.pairs}
+    skipped = [guesses.names(key)[0] for key in found.images if guesses.path_of[key] not in used]
+    if skipped:
+        found.notes.append(f"{count(len(skipped), 'prediction')} without a true mask left out")
+    return found, skipped
 
 
-def _names(stems: Collection[str]) -> set[str]:
-    """Return what images may be called: the stems, and NAME of NAME_mask."""
-    return {*stems, *filter(None, map(image_name, stems))}
+def _names(files: MaskFiles) -> dict[str, str]:
+    """Return the mask of each name that its image may have; the own stems come first."""
+    names = {name: key for key in files.path_of for name in files.names(key)}
+    return names | {files.names(key)[0]: key for key in files.path_of}
 
 
 def _note_on_earlier(folder: Path, predictions: Sequence[Path]) -> list[str]:
@@ -323,7 +313,7 @@ class _Read(NamedTuple):
 
 
 def _read_both(
-    files: Sequence[tuple[str, Path, Path]],
+    pairs: Sequence[Pair],
     image_of: Mapping[str, Path],
     unlabelled: int | None,
     axes: str | None,
@@ -337,9 +327,9 @@ def _read_both(
     blank: list[str] = []
     n_pages: dict[str, int] = {}
     readers = MaskReader(axes=axes, unlabelled=unlabelled), MaskReader(axes=axes)
-    for file, *paths in files:
+    for file, guess, truth in sorted(pairs):
         try:
-            truths, guesses = _open_both(readers, paths, file, image_of.get(file))
+            truths, guesses = _open_both(readers, (truth, guess), file, image_of.get(file))
         except InputError as error:
             if strict:
                 raise
@@ -352,11 +342,11 @@ def _read_both(
             continue
         n_pages[file] = len(truths)
         names = page_names(file, len(truths))
-        for page, (stem, truth, guess) in enumerate(zip(names, truths, guesses, strict=True)):
-            if len(truths) > 1 and list(truth.held) == [truth.unlabelled]:
+        for page, (stem, *both) in enumerate(zip(names, truths, guesses, strict=True)):
+            if len(truths) > 1 and list(both[0].held) == [both[0].unlabelled]:
                 blank.append(stem)
             else:
-                items.append(_Item(stem, file, page, truth, guess))
+                items.append(_Item(stem, file, page, *both))
     if misshapen and strict:
         raise InputError(
             f"sizes differ: {'; '.join(misshapen[:10])}; predict the images that the masks belong to"

@@ -4,7 +4,8 @@ from segkit.images.geojson import write_geojson
 from segkit.images.inspect import Inspection, inspect_images
 from segkit.images.labels import UNLABELLED, LabelMap
 from segkit.images.masks import read_instances
-from segkit.images.pairs import Dataset, Pair, load_pairs, pair
+from segkit.images.matching import Pair, pair
+from segkit.images.pairs import Dataset, load_pairs
 from segkit.images.pixel_size import PixelSize, read_pixel_size
 from segkit.images.read import IMAGE_EXTENSIONS, check_image, read_image, read_mask, read_pages, to_float
 from segkit.images.reading import Reading

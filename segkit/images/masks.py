@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import count, first_few
+from segkit._common import count
 from segkit.errors import InputError
 from segkit.images.coco import Coco
-from segkit.images.findings import Findings
 from segkit.images.geojson import outlines_from_geojson
 from segkit.images.numbering import Mask
 from segkit.images.outlines import (
@@ -26,97 +25,8 @@ from segkit.images.outlines import (
     describe_oddities,
     paint,
 )
-from segkit.images.read import IMAGE_EXTENSIONS, read_mask_with_notes
+from segkit.images.read import read_mask_with_notes
 from segkit.images.rois import outlines_from_rois
-from segkit.images.stems import (
-    first_paths,
-    image_name,
-    list_files,
-    list_images,
-    masks_beside_images,
-    outline_names,
-    paths_by_stem,
-    root_of,
-    same_stems,
-    stem_of,
-)
-
-
-@dataclass
-class MaskFiles(Findings):
-    """Mask files by stem: of their image for outlines, else their own; a COCO file is the mask of many images."""
-
-    path_of: dict[str, Path] = field(default_factory=dict)
-    is_coco: bool = False
-
-
-def find_masks(masks: Path, images: Collection[str] = ()) -> MaskFiles:
-    """Find the mask files of a folder, or in one file; outlines are called as one of the images, if there is such a one."""
-    if masks.is_file() and masks.suffix.lower() in OUTLINE_EXTENSIONS:
-        source = open_objects(masks)
-        if isinstance(source, Coco):
-            own = source.match(images)
-            stems = [*own, *(stem for stem in source.stems if stem not in own.values())]
-        else:
-            stems = [_outlined_image(masks.name, images)]
-        return MaskFiles(path_of=dict.fromkeys(stems, masks), is_coco=isinstance(source, Coco))
-    listed, outlines = list_files(masks, IMAGE_EXTENSIONS), list_files(masks, OUTLINE_EXTENSIONS)
-    if not listed and not outlines:
-        list_images(masks)  # raises, and says what is there
-    return _beside(paths_by_stem(masks, listed), masks, outlines, images)
-
-
-def part_folder(folder: Path, file_of: Mapping[str, Path]) -> tuple[dict[str, Path], MaskFiles]:
-    """Part the files of one folder into images and their masks: NAME_mask beside NAME, or outlines."""
-    beside = masks_beside_images(file_of)
-    images = {stem: file for stem, file in file_of.items() if stem not in beside}
-    masks = {stem: [file] for stem, file in file_of.items() if stem in beside}
-    named = [
-        path for path in list_files(folder, OUTLINE_EXTENSIONS) if _outlined_image(path, images) in images
-    ]
-    return images, _beside(masks, folder, named, images)
-
-
-def mask_of_image(image: Path, folder: Path) -> list[Path]:
-    """Find the masks of one image in a folder: at the top, or else in a place below; outlines if there are no others."""
-    stem = stem_of(Path(image.name))
-    for extensions, names_of in ((IMAGE_EXTENSIONS, _mask_names), (OUTLINE_EXTENSIONS, outline_names)):
-        found = [
-            path for path in list_files(folder, extensions) if stem in names_of(stem_of(Path(path.name)))
-        ]
-        others = [path for path in found if not (folder / path).samefile(image)]
-        if others:
-            return [folder / path for path in others if len(path.parts) == 1] or [
-                folder / path for path in others
-            ]
-    list_images(folder)  # raises, if there is nothing
-    return []
-
-
-def _mask_names(stem: str) -> list[str | None]:
-    return [stem, image_name(stem)]
-
-
-def _outlined_image(file: str | Path, images: Collection[str]) -> str:
-    """Return the image of a file of outlines, or what it may be called if there is none."""
-    names = outline_names(stem_of(Path(file)))
-    return next((name for name in names if name in images), names[0])
-
-
-def _beside(
-    masks: dict[str, list[Path]], folder: Path, outlines: Sequence[Path], images: Collection[str]
-) -> MaskFiles:
-    """Add outlines to mask images: of images that have none, and say which are left out."""
-    drawn: dict[str, list[Path]] = {}
-    for path in outlines:
-        stem = _outlined_image(path, images)
-        if stem in images or not masks:
-            drawn.setdefault(stem, []).append(root_of(folder) / path)
-    named = masks.keys() | {image_name(stem) for stem in masks}
-    beside = [str(path) for stem, paths in drawn.items() if stem in named for path in paths]
-    paths = masks | {stem: paths for stem, paths in drawn.items() if stem not in named}
-    told = f"{count(len(beside), 'file')} of outlines beside masks of the same name left out ({first_few(beside)})"
-    return MaskFiles([*same_stems(paths)], [told] if beside else [], first_paths(paths))
 
 
 @dataclass

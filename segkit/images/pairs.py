@@ -1,4 +1,4 @@
-"""Folders of images beside folders of masks: which file belongs to which, and what is wrong with any of them.
+"""Folders of images beside folders of masks: what they mean, and what is wrong with any of them.
 
 The whole folder is read before anything is refused, so that one message names every fault.
 """
@@ -21,15 +21,8 @@ from segkit.images.alike import Facts, Page, check_kinds, check_scales, common_c
 from segkit.images.axes import Stack
 from segkit.images.findings import Findings
 from segkit.images.labels import LabelMap
-from segkit.images.masks import (
-    MaskFiles,
-    MaskReader,
-    OpenMask,
-    find_masks,
-    mask_of_image,
-    part_folder,
-    size_fault,
-)
+from segkit.images.masks import MaskReader, OpenMask, size_fault
+from segkit.images.matching import Pair, match, match_objects
 from segkit.images.numbering import (
     CLASS_NAMES,
     UNLABELLED_OBJECT,
@@ -44,28 +37,11 @@ from segkit.images.numbering import (
 from segkit.images.pixel_size import PixelSize, read_pixel_size, read_z_step
 from segkit.images.read import check_image
 from segkit.images.reading import Reading, joined, neighbours
-from segkit.images.stems import (
-    first_paths,
-    list_images,
-    match_stems,
-    page_names,
-    paths_by_stem,
-    same_stems,
-    stem_of,
-)
+from segkit.images.stems import page_names
 
 _N_ODD_NAMED = 3
 # Distances of planes that differ by less are rounded alike.
 _SAME_SPACING = 1.01
-_LEAVE_OUT = ", or train without such images (--set data.only_annotated=true, in Python only_annotated=True)"
-
-
-class Pair(NamedTuple):
-    """An image file and its mask file, named by the stem of the image (its path in the folder, without extension)."""
-
-    stem: str
-    image: Path
-    mask: Path
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,36 +114,6 @@ class Item(NamedTuple):
     page: Page
     mask: Mask
     objects: Mask | None = None
-
-
-def pair(images: str | Path, masks: str | Path, *, only_annotated: bool = False) -> list[Pair]:
-    """Match the images of one folder with the masks of another by their names.
-
-    Parameters
-    ----------
-    images, masks : str or Path
-        Two folders, two files, or one image file and a folder. The mask of ``a/1.png`` is ``a/1.tif`` or
-        ``a/1_mask.png``, in the same sub-folder. ``_mask`` may also be ``-mask``, ``_masks``, ``_label``, ``_labels``,
-        ``_gt``, ``_seg`` and the like. Both folders may be the same one, if masks have such a suffix. The mask of one
-        image file lies at the top of the folder, or in one place below.
-    only_annotated : bool, default=False
-        Leave images of a folder without a mask out, instead of refusing them.
-
-    Returns
-    -------
-    list of Pair
-        Stem, image path and mask path, sorted by stem.
-
-    Raises
-    ------
-    InputError
-        If a folder holds no images, an image lacks its mask or a mask its image, an image has two masks, or two files
-        of one folder share a stem; the message names all of them. If one mask file is given for a folder of images.
-        With `only_annotated`, if no image has a mask.
-    """
-    found = match(images, masks, only_annotated=only_annotated)
-    found.refuse()
-    return found.pairs
 
 
 def load_pairs(
@@ -276,7 +222,7 @@ def survey(
     found.add(matched)
     objects = None
     if instances is not None:
-        objects = _match_objects(images, Path(instances), matched, only_annotated=only_annotated)
+        objects = match_objects(images, Path(instances), matched, only_annotated=only_annotated)
         known = {str(fault) for fault in found.faults}
         found.faults += [fault for fault in objects.faults if str(fault) not in known]
     reader = PairReader(reading, [entry.image for entry in matched.pairs], unlabelled=options.unlabelled)
@@ -343,126 +289,6 @@ def _interpret(found: Survey, options: MaskOptions, *, has_objects: bool, has_bl
         ids_of = {stem: label_map.encode(masks[stem].values) for stem in objects}
         labels_of = {stem: mask.values for stem, mask in objects.items()}
         found.notes += describe_broken(objects) + compare_with_classes(labels_of, ids_of, label_map.names[0])
-
-
-@dataclass
-class Matches(Findings):
-    """Images with their masks, and what is wrong or odd about their names."""
-
-    pairs: list[Pair] = field(default_factory=list)
-
-
-def _match_objects(images: str | Path, objects: Path, masks: Matches, *, only_annotated: bool) -> Matches:
-    """Match images with files of objects as `match` does with masks; images with a mask need objects, if any has."""
-    found = match(images, objects, only_annotated=only_annotated, can_leave_out=False)
-    stems = {entry.stem for entry in found.pairs}
-    lacking = [entry.stem for entry in masks.pairs if entry.stem not in stems]
-    if only_annotated and lacking and not found.faults:
-        told = f"of the same name in {objects} ({first_few(lacking)}): add or rename the objects"
-        found.faults.append(
-            InputError(f"{count(len(lacking), 'image')} with a mask and without objects {told}")
-        )
-    return found
-
-
-def match(
-    images: str | Path, masks: str | Path, *, only_annotated: bool = False, can_leave_out: bool = True
-) -> Matches:
-    """Match images with masks as `pair` does, with all faults and notes."""
-    images, masks, found = Path(images), Path(masks), Matches()
-    if images.is_dir() and masks.is_file() and masks.suffix.lower() != ".json":
-        told = f"one mask for the folder {images}, expected a folder of masks: give that folder, or one image"
-        return Matches([InputError(told, source=masks)])
-    paths = paths_by_stem(images, found.attempt(list_images, images) or [])
-    found.faults += same_stems(paths)
-    image_of = first_paths(paths)
-    if images.is_file() and masks.exists():
-        mask = found.attempt(_mask_of, images, masks)
-        found.pairs = [Pair(stem, images, mask) for stem in image_of if mask is not None]
-        return found
-    is_one_folder = images.is_dir() and masks.is_dir() and images.samefile(masks)
-    if is_one_folder:
-        image_of, files = part_folder(images, image_of)
-    else:
-        files = found.attempt(find_masks, masks, image_of) or MaskFiles()
-    found.add(files)
-    mask_of = files.path_of
-    if is_one_folder and not mask_of:
-        found.faults.append(
-            InputError(
-                f"{images} is given for images and masks, and no file is called like NAME_mask beside NAME: "
-                f"give the folder of the masks, or rename them"
-            )
-        )
-    elif masks.is_file() and mask_of and not files.is_coco:
-        told = "objects of one image for a folder of images, expected a COCO file or a folder of masks"
-        found.faults.append(InputError(f"{told}: give that folder, or one image", source=masks))
-        return found
-    names = match_stems(image_of, mask_of)
-    found.faults += names.faults
-    found.pairs = [Pair(stem, image_of[stem], mask_of[mask]) for stem, mask in names.mask_of.items()]
-    if names.images_among_masks:
-        told = first_few(names.images_among_masks)
-        found.notes.append(f"{masks} holds images too ({told}): masks are the files with a suffix")
-    if image_of and mask_of and not names.faults:
-        used = {*names.mask_of.values(), *names.images_among_masks}
-        lonely, others = sorted(image_of.keys() - names.mask_of.keys()), sorted(mask_of.keys() - used)
-        if only_annotated and found.pairs:
-            found.notes += _left_out(lonely, len(image_of))
-            lonely = []
-        # images are left out beside others with masks only
-        cure = _LEAVE_OUT if can_leave_out and found.pairs else ""
-        if files.is_coco:
-            found.add(_without_entry(lonely, others, masks.name, cure))
-        else:
-            found.faults += _unpaired(lonely, others, cure)
-    return found
-
-
-def _mask_of(image: Path, masks: Path) -> Path:
-    """Return the mask file of one image: the file itself, or the one of its name in a folder."""
-    found = [masks] if masks.is_file() else mask_of_image(image, masks)
-    if len(found) == 1:
-        return found[0]
-    stem = stem_of(Path(image.name))
-    told = f"no mask of the name {stem} in {masks}: add or rename it, or give the mask file"
-    if found:
-        told = f"{len(found)} masks of the name {stem} ({first_few([*map(str, found)])}), expected one: give that file"
-    raise InputError(told, source=image)
-
-
-def _without_entry(images: Sequence[str], entries: Sequence[str], name: str, cure: str) -> Findings:
-    """Describe images without an entry in a COCO file, and entries without an image."""
-    lacking = f"{count(len(images), 'image')} without entry in {name} ({first_few(images)})"
-    left_out = (
-        f"{name} has {count(len(entries), 'entry', 'entries')} without image ({first_few(entries)}): left out"
-    )
-    fault = InputError(f"{lacking}: annotate or remove the image{cure}")
-    return Findings([fault] if images else [], [left_out] if entries else [])
-
-
-def _left_out(lonely: Sequence[str], n_images: int) -> list[str]:
-    """Describe how many images have a mask, if not all of them; a line, or none."""
-    n_masks = n_images - len(lonely)
-    verb = "has" if n_masks == 1 else "have"
-    told = f"{n_masks} of {count(n_images, 'image')} {verb} a mask; the others are left out"
-    return [told] if lonely else []
-
-
-def _unpaired(images: Sequence[str], masks: Sequence[str], cure: str) -> list[InputError]:
-    """Find images without a mask and masks without an image."""
-    sides = [(images, "image", "mask", cure), (masks, "mask", "image", "")]
-    faults = [
-        InputError(
-            f"{count(len(stems), have)} without {lack} of the same name ({first_few(stems)}): add or rename the {lack}{more}"
-        )
-        for stems, have, lack, more in sides
-        if stems
-    ]
-    added = {mask.removeprefix(image) for image, mask in zip(images, masks, strict=False)}
-    if len(images) == len(masks) and len(added) == 1 and not set(masks) & added:
-        faults.append(InputError(f"every mask's name ends in {added.pop()!r}: take that off"))
-    return faults
 
 
 class PairReader(Findings):

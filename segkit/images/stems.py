@@ -1,4 +1,4 @@
-"""The image files of a folder, by stem, and which mask belongs to which image.
+"""The image files of a folder, by stem, and what images and masks are called.
 
 The stem of a file is its path in the folder without the extension: ``a/1`` for ``a/1.png`` and for ``a/1.ome.tif``.
 """
@@ -10,11 +10,11 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path, PurePath
-from typing import NamedTuple
 
 from segkit._common import without_bytes
 from segkit.errors import InputError
 from segkit.images.findings import Findings
+from segkit.images.outlines import OUTLINE_EXTENSIONS
 from segkit.images.read import IMAGE_EXTENSIONS
 
 # What people and programs put behind the name of an image to name its mask.
@@ -28,14 +28,6 @@ _OUTLINE_NAME = re.compile(
     r"|(?P<name>.*?[^/])[ ._-](roi[ _-]?sets?|rois?|objects?|outlines?|polygons?|detections?|geojson|coco)",
     re.IGNORECASE,
 )
-
-
-class Matches(NamedTuple):
-    """Mask of each image by stem, images in the folder of masks, and images with several masks."""
-
-    mask_of: dict[str, str]
-    images_among_masks: list[str]
-    faults: list[InputError]
 
 
 def list_images(folder: str | Path) -> list[Path]:
@@ -156,35 +148,15 @@ def image_name(stem: str) -> str | None:
     return None if match is None else match["name"]
 
 
-def outline_names(stem: str) -> list[str]:
-    """Return what the image of a file of outlines may be called: its own stem, or NAME of NAME_RoiSet or RoiSet_NAME."""
-    match = _OUTLINE_NAME.fullmatch(stem)
-    inner = [] if match is None else [match["name"] or f"{match['path'] or ''}{match['after']}"]
-    return [stem, *inner, *filter(None, map(image_name, [stem, *inner]))]
+def names_of(path: PurePath) -> list[str]:
+    """Return what the image of a mask may be called: its own stem, NAME of NAME_mask, and of outlines of NAME_RoiSet."""
+    names = [stem_of(path)]
+    if path.suffix.lower() in OUTLINE_EXTENSIONS and (match := _OUTLINE_NAME.fullmatch(names[0])):
+        names.append(match["name"] or f"{match['path'] or ''}{match['after']}")
+    return [*names, *filter(None, map(image_name, names))]
 
 
 def masks_beside_images(stems: Collection[str]) -> dict[str, str]:
     """Return the image stem of each mask stem in one folder: NAME of NAME_mask, if both are there."""
     named = {stem: image_name(stem) for stem in stems}
     return {stem: name for stem, name in named.items() if name is not None and name in stems}
-
-
-def match_stems(images: Collection[str], masks: Collection[str]) -> Matches:
-    """Find the mask of each image: of its stem, or with a suffix; NAME beside every NAME_mask is an image."""
-    beside = masks_beside_images(masks)
-    is_mixed = 2 * len(beside) == len(masks) and not beside.keys() & set(images)
-    candidates = sorted(beside) if is_mixed else sorted(masks)
-    named: defaultdict[str, list[str]] = defaultdict(list)
-    for stem in candidates:
-        name = image_name(stem)
-        named[stem if stem in images or name is None else name].append(stem)
-    found = {image: named[image] for image in sorted(images) if image in named}
-    faults = [
-        InputError(
-            f"{len(several)} masks ({', '.join(several)}), expected one: remove the others", source=image
-        )
-        for image, several in found.items()
-        if len(several) > 1
-    ]
-    mask_of = {image: several[0] for image, several in found.items()}
-    return Matches(mask_of, sorted(set(masks) - set(candidates)), faults)

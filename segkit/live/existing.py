@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from segkit._common import first_few
 from segkit.errors import InputError
 from segkit.images.labels import UNLABELLED, LabelMap
+from segkit.images.matching import match
 from segkit.images.numbering import MaskOptions, describe_numbers
-from segkit.images.pairs import PairReader, match
+from segkit.images.pairs import PairReader
 from segkit.images.reading import Reading
 from segkit.live.classes import MOST_CLASSES, LabelClass, classes_of_map
 

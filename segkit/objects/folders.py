@@ -15,7 +15,8 @@ from segkit._common import Progress, count, first_few, pass_on
 from segkit.errors import InputError, OutputError
 from segkit.images import IMAGE_EXTENSIONS, UNLABELLED, LabelMap, read_pages, read_pixel_size
 from segkit.images.findings import Findings
-from segkit.images.masks import MaskReader, find_masks, part_folder, size_fault
+from segkit.images.masks import MaskReader, size_fault
+from segkit.images.matching import find_masks, match_masks, part_folder
 from segkit.images.numbering import (
     MOST_CLASSES,
     Mask,
@@ -29,7 +30,7 @@ from segkit.images.numbering import (
 from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
 from segkit.images.pixel_size import check_pixel_size
 from segkit.images.read import image_from_page
-from segkit.images.stems import files_by_stem, match_stems, page_names, stem_of
+from segkit.images.stems import files_by_stem, page_names, stem_of
 from segkit.objects.measure import measure
 from segkit.objects.pictures import write_object_overlay
 from segkit.objects.tables import (
@@ -91,8 +92,8 @@ def measure_folder(
     for folder in (masks, images):
         if folder is not None:
             refuse_nesting(folder, output)
-    matched = _match(masks, images, skip)
-    plan = _plan(matched.files, output, MaskReader(axes=axes, unlabelled=unlabelled), overlay=overlay)
+    matched, notes = _match(masks, images, skip)
+    plan = _plan(matched, output, MaskReader(axes=axes, unlabelled=unlabelled), overlay=overlay)
     jobs = plan.jobs
     label_map, told = _classes(plan.masks, options)
     tables = [output / OBJECTS_FILE, output / IMAGES_FILE]
@@ -114,49 +115,38 @@ def measure_folder(
     )
     summaries = write_objects(tables[0], rows)
     write_images(tables[1], summaries, classes=() if label_map is None else label_map.names[1:])
-    return MeasuredFolder(summaries, [told[0], *matched.notes, *plan.notes, *told[1:]], files)
+    return MeasuredFolder(summaries, [told[0], *notes, *plan.notes, *told[1:]], files)
 
 
-@dataclass
-class _Matched(Findings):
-    """Name, mask file and image file of each mask."""
-
-    files: list[tuple[str, Path, Path | None]] = field(default_factory=list)
-
-
-def _match(masks: Path, images: Path | None, skip: Collection[str]) -> _Matched:
-    """Match each mask with its image."""
+def _match(
+    masks: Path, images: Path | None, skip: Collection[str]
+) -> tuple[list[tuple[str, Path, Path | None]], list[str]]:
+    """Return name, mask file and image file of each mask, and notes."""
     if images is not None and images.is_file() and masks.is_file():
-        return _Matched(files=[(stem_of(Path(images.name)), masks, images)])
+        return [(stem_of(Path(images.name)), masks, images)], []
     image_of = {} if images is None else files_by_stem(images)
     if images is not None and images.is_dir() and masks.exists() and images.samefile(masks):
-        image_of, found = part_folder(masks, image_of)
+        image_of, files = part_folder(masks, image_of)
     else:
-        found = find_masks(masks, image_of)
-    found.refuse()
+        files = find_masks(masks, image_of)
+    files.refuse()
     skipped = tuple(f"{name}/" for name in skip if masks.is_dir())
-    mask_of = {stem: path for stem, path in found.path_of.items() if not stem.startswith(skipped)}
-    if not mask_of:
+    files.path_of = {key: path for key, path in files.path_of.items() if not key.startswith(skipped)}
+    if not files.path_of:
         raise InputError(f"no masks but in {first_few(sorted(skip))}: give the folder of masks", source=masks)
-    matched = _Matched(notes=found.notes)
-    names = match_stems(image_of.keys(), mask_of.keys())
+    found = match_masks(image_of, files)
+    found.refuse()
+    missing = sorted((files.names(key)[0], files.path_of[key]) for key in found.masks)
     if images is None:
-        own = mask_of.keys() - set(names.images_among_masks)
-        matched.files = [(stem, mask_of[stem], None) for stem in sorted(own)]
-        return matched
-    matched.faults += names.faults
-    matched.refuse()
-    missing = sorted(mask_of.keys() - set(names.mask_of.values()) - set(names.images_among_masks))
-    if missing or not names.mask_of:
+        return [(stem, path, None) for stem, path in missing], found.notes
+    if missing or not found.pairs:
         raise InputError(
-            f"{count(len(missing), 'mask')} without an image of the same name in {images} ({first_few(missing)}): add or "
-            "rename the image, or measure without --images"
+            f"{count(len(missing), 'mask')} without an image of the same name in {images} "
+            f"({first_few([stem for stem, _ in missing])}): add or rename the image, or measure without --images"
         )
-    if unused := sorted(image_of.keys() - names.mask_of.keys()):
-        told = f"{count(len(unused), 'image')} without a mask left out ({first_few(unused)})"
-        matched.notes.append(told)
-    matched.files = [(stem, mask_of[mask], image_of[stem]) for stem, mask in names.mask_of.items()]
-    return matched
+    if unused := found.images:
+        found.notes.append(f"{count(len(unused), 'image')} without a mask left out ({first_few(unused)})")
+    return [(pair.stem, pair.mask, pair.image) for pair in found.pairs], found.notes
 
 
 @dataclass

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from segkit.images import IMAGE_EXTENSIONS, list_images
-from segkit.images.stems import image_name, list_without_masks, match_stems, name_of, stem_of
+from segkit.images.matching import MaskFiles, match_masks
+from segkit.images.stems import image_name, list_without_masks, name_of, stem_of
 from tests.images.conftest import NOISE, complaint, save
 
 
@@ -84,14 +85,23 @@ def test_names_of_masks():
         assert image_name(stem) == name
 
 
+def match(images, masks):
+    files = MaskFiles(path_of={f"{stem}.png": Path(f"{stem}.png") for stem in masks})
+    return match_masks({stem: Path(f"{stem}.tif") for stem in images}, files)
+
+
 def test_a_mask_of_its_image_s_own_name_is_found_first():
-    found = match_stems(["a", "b_mask", "c"], ["a", "b_mask", "c_gt", "d_gt"])
-    assert found.mask_of == {"a": "a", "b_mask": "b_mask", "c": "c_gt"}
-    assert found.images_among_masks == found.faults == []
+    found = match(["a", "b_mask", "c"], ["a", "b_mask", "c_gt", "d_gt"])
+    assert [(pair.stem, pair.mask.stem) for pair in found.pairs] == [
+        ("a", "a"),
+        ("b_mask", "b_mask"),
+        ("c", "c_gt"),
+    ]
+    assert (found.masks, found.among, found.faults) == (["d_gt.png"], [], [])
 
 
 def test_two_masks_of_one_image_are_a_fault():
-    [fault] = match_stems(["a"], ["a_gt", "a_mask"]).faults
+    [fault] = match(["a"], ["a_gt", "a_mask"]).faults
     assert str(fault) == "a: 2 masks (a_gt, a_mask), expected one: remove the others"
 
 

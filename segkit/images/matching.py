@@ -1,0 +1,278 @@
+"""Which mask belongs to which image: one rule of names for training, scoring and measuring."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+from segkit._common import count, first_few
+from segkit.errors import InputError
+from segkit.images.coco import Coco
+from segkit.images.findings import Findings
+from segkit.images.masks import open_objects
+from segkit.images.outlines import OUTLINE_EXTENSIONS
+from segkit.images.read import IMAGE_EXTENSIONS
+from segkit.images.stems import (
+    first_paths,
+    list_files,
+    list_images,
+    masks_beside_images,
+    names_of,
+    paths_by_stem,
+    root_of,
+    same_stems,
+    stem_of,
+)
+
+_LEAVE_OUT = ", or train without such images (--set data.only_annotated=true, in Python only_annotated=True)"
+
+
+class Pair(NamedTuple):
+    """An image file and its mask file, named by the stem of the image (its path in the folder, without extension)."""
+
+    stem: str
+    image: Path
+    mask: Path
+
+
+@dataclass
+class MaskFiles(Findings):
+    """Mask files by their place in a folder; a COCO file is the mask of many images, by their stems."""
+
+    path_of: dict[str, Path] = field(default_factory=dict)
+    is_coco: bool = False
+
+    def names(self, key: str) -> list[str]:
+        """Return what the image of a mask may be called, its own stem first."""
+        return [key] if self.is_coco else names_of(PurePath(key))
+
+    def is_outlined(self, key: str) -> bool:
+        """Return whether a file of one image holds outlines."""
+        return not self.is_coco and is_outlined(self.path_of[key])
+
+
+@dataclass
+class Matches(Findings):
+    """Images with their masks, stems of images without one, masks without an image, and images among the masks."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    images: list[str] = field(default_factory=list)
+    masks: list[str] = field(default_factory=list)
+    among: list[str] = field(default_factory=list)
+
+
+def is_outlined(path: Path) -> bool:
+    """Return whether a file holds outlines, by its extension."""
+    return path.suffix.lower() in OUTLINE_EXTENSIONS
+
+
+def find_masks(masks: Path, images: Collection[str] = ()) -> MaskFiles:
+    """Find the mask files of a folder, or in one file; images of a COCO file have the stems of `images`, if they match."""
+    if masks.is_file() and is_outlined(masks) and isinstance(source := open_objects(masks), Coco):
+        own = source.match(images)
+        stems = [*own, *(stem for stem in source.stems if stem not in own.values())]
+        return MaskFiles(path_of=dict.fromkeys(stems, masks), is_coco=True)
+    sides = [list_files(masks, extensions) for extensions in (IMAGE_EXTENSIONS, OUTLINE_EXTENSIONS)]
+    if not any(sides):
+        list_images(masks)  # raises, and says what is there
+    faults = [fault for listed in sides for fault in same_stems(paths_by_stem(masks, listed))]
+    return MaskFiles(
+        [*faults], path_of={path.as_posix(): root_of(masks) / path for side in sides for path in side}
+    )
+
+
+def part_folder(folder: Path, image_of: Mapping[str, Path]) -> tuple[dict[str, Path], MaskFiles]:
+    """Part the files of one folder into images and their masks: NAME_mask beside NAME, or outlines."""
+    beside, files = masks_beside_images(image_of), find_masks(folder)
+    images = {stem: path for stem, path in image_of.items() if stem not in beside}
+    masks = {
+        key: path
+        for key, path in files.path_of.items()
+        if (
+            images.keys() & set(files.names(key)) if files.is_outlined(key) else files.names(key)[0] in beside
+        )
+    }
+    return images, MaskFiles(path_of=masks)
+
+
+def match_masks(
+    image_of: Mapping[str, Path], files: MaskFiles, named: Mapping[str, str] | None = None
+) -> Matches:
+    """Find the mask of each image: of its name, or with a suffix, or outlines if there is no other.
+
+    NAME beside every NAME_mask is an image. `named` gives the image of each name; by default, names are stems.
+    """
+    named = {stem: stem for stem in image_of} if named is None else named
+    own = {files.names(key)[0]: key for key in files.path_of if not files.is_outlined(key)}
+    beside = masks_beside_images(own)
+    is_mixed = 2 * len(beside) == len(own) and not beside.keys() & named.keys()
+    found = Matches(among=sorted(own.keys() - beside.keys()) if is_mixed else [])
+    masks_of: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for key in sorted(files.path_of.keys() - {own[stem] for stem in found.among}):
+        name = next((name for name in files.names(key) if name in named), None)
+        if name is not None:
+            masks_of[named[name]].append((key, name))
+        elif not (own and files.is_outlined(key)):  # else it may be anything
+            found.masks.append(key)
+    left_out: list[str] = []
+    for image, several in sorted(masks_of.items()):
+        masks = [one for one in several if not files.is_outlined(one[0])] or several
+        left_out += [str(files.path_of[key]) for key, name in several if (key, name) not in masks]
+        (key, name), *others = masks
+        if others:
+            stems = ", ".join(files.names(key)[0] for key, _ in masks)
+            told = f"{len(masks)} masks ({stems}), expected one: remove the others"
+            found.faults.append(InputError(told, source=name))
+        found.pairs.append(Pair(name, image_of[image], files.path_of[key]))
+    if left_out:
+        told = f"of outlines beside masks of the same name left out ({first_few(left_out)})"
+        found.notes.append(f"{count(len(left_out), 'file')} {told}")
+    found.images = sorted(image_of.keys() - masks_of.keys())
+    return found
+
+
+def pair(images: str | Path, masks: str | Path, *, only_annotated: bool = False) -> list[Pair]:
+    """Match the images of one folder with the masks of another by their names.
+
+    Parameters
+    ----------
+    images, masks : str or Path
+        Two folders, two files, or one image file and a folder. The mask of ``a/1.png`` is ``a/1.tif`` or
+        ``a/1_mask.png``, in the same sub-folder. ``_mask`` may also be ``-mask``, ``_masks``, ``_label``, ``_labels``,
+        ``_gt``, ``_seg`` and the like. Both folders may be the same one, if masks have such a suffix. The mask of one
+        image file lies at the top of the folder, or in one place below.
+    only_annotated : bool, default=False
+        Leave images of a folder without a mask out, instead of refusing them.
+
+    Returns
+    -------
+    list of Pair
+        Stem, image path and mask path, sorted by stem.
+
+    Raises
+    ------
+    InputError
+        If a folder holds no images, an image lacks its mask or a mask its image, an image has two masks, or two files
+        of one folder share a stem; the message names all of them. If one mask file is given for a folder of images.
+        With `only_annotated`, if no image has a mask.
+    """
+    found = match(images, masks, only_annotated=only_annotated)
+    found.refuse()
+    return found.pairs
+
+
+def match_objects(images: str | Path, objects: Path, masks: Matches, *, only_annotated: bool) -> Matches:
+    """Match images with files of objects as `match` does with masks; images with a mask need objects, if any has."""
+    found = match(images, objects, only_annotated=only_annotated, can_leave_out=False)
+    stems = {entry.stem for entry in found.pairs}
+    lacking = [entry.stem for entry in masks.pairs if entry.stem not in stems]
+    if only_annotated and lacking and not found.faults:
+        told = f"of the same name in {objects} ({first_few(lacking)}): add or rename the objects"
+        found.faults.append(
+            InputError(f"{count(len(lacking), 'image')} with a mask and without objects {told}")
+        )
+    return found
+
+
+def match(
+    images: str | Path, masks: str | Path, *, only_annotated: bool = False, can_leave_out: bool = True
+) -> Matches:
+    """Match images with masks as `pair` does, with all faults and notes."""
+    images, masks, listing = Path(images), Path(masks), Findings()
+    if images.is_dir() and masks.is_file() and masks.suffix.lower() != ".json":
+        told = f"one mask for the folder {images}, expected a folder of masks: give that folder, or one image"
+        return Matches([InputError(told, source=masks)])
+    paths = paths_by_stem(images, listing.attempt(list_images, images) or [])
+    listing.faults += same_stems(paths)
+    image_of = first_paths(paths)
+    if images.is_file() and masks.exists():
+        mask = listing.attempt(_mask_of, images, masks)
+        pairs = [Pair(stem, images, mask) for stem in image_of if mask is not None]
+        return Matches(listing.faults, pairs=pairs)
+    is_one_folder = images.is_dir() and masks.is_dir() and images.samefile(masks)
+    if is_one_folder:
+        image_of, files = part_folder(images, image_of)
+    else:
+        files = listing.attempt(find_masks, masks, image_of) or MaskFiles()
+    listing.add(files)
+    if is_one_folder and not files.path_of:
+        told = f"{images} is given for images and masks, and no file is called like NAME_mask beside NAME"
+        fault = InputError(f"{told}: give the folder of the masks, or rename them")
+        return Matches([*listing.faults, fault], listing.notes)
+    if masks.is_file() and files.path_of and not files.is_coco:
+        told = "objects of one image for a folder of images, expected a COCO file or a folder of masks"
+        fault = InputError(f"{told}: give that folder, or one image", source=masks)
+        return Matches([*listing.faults, fault], listing.notes)
+    found = match_masks(image_of, files)
+    n_faults = len(found.faults)
+    found.faults, found.notes = listing.faults + found.faults, listing.notes + found.notes
+    if found.among:
+        told = f"{masks} holds images too ({first_few(found.among)}): masks are the files with a suffix"
+        found.notes.append(told)
+    if image_of and files.path_of and not n_faults:
+        lonely = found.images
+        if only_annotated and found.pairs:
+            found.notes += _left_out(lonely, len(image_of))
+            lonely = []
+        # images are left out beside others with masks only
+        cure = _LEAVE_OUT if can_leave_out and found.pairs else ""
+        others = sorted(files.names(key)[0] for key in found.masks)
+        if files.is_coco:
+            found.add(_without_entry(lonely, others, masks.name, cure))
+        else:
+            found.faults += _unpaired(lonely, others, cure)
+    return found
+
+
+def _mask_of(image: Path, masks: Path) -> Path:
+    """Return the mask file of one image: the file itself, or in a folder the one of its name, at the top or else below."""
+    if masks.is_file():
+        return masks
+    stem = stem_of(Path(image.name))
+    own = [path for path in find_masks(masks).path_of.values() if stem in names_of(PurePath(path.name))]
+    others = [path for path in own if not path.samefile(image)]
+    found = [path for path in others if not is_outlined(path)] or others
+    found = [path for path in found if path.parent == masks] or found
+    if len(found) == 1:
+        return found[0]
+    told = f"no mask of the name {stem} in {masks}: add or rename it, or give the mask file"
+    if found:
+        told = f"{len(found)} masks of the name {stem} ({first_few([*map(str, found)])}), expected one: give that file"
+    raise InputError(told, source=image)
+
+
+def _without_entry(images: Sequence[str], entries: Sequence[str], name: str, cure: str) -> Findings:
+    """Describe images without an entry in a COCO file, and entries without an image."""
+    lacking = f"{count(len(images), 'image')} without entry in {name} ({first_few(images)})"
+    left_out = (
+        f"{name} has {count(len(entries), 'entry', 'entries')} without image ({first_few(entries)}): left out"
+    )
+    fault = InputError(f"{lacking}: annotate or remove the image{cure}")
+    return Findings([fault] if images else [], [left_out] if entries else [])
+
+
+def _left_out(lonely: Sequence[str], n_images: int) -> list[str]:
+    """Describe how many images have a mask, if not all of them; a line, or none."""
+    n_masks = n_images - len(lonely)
+    verb = "has" if n_masks == 1 else "have"
+    told = f"{n_masks} of {count(n_images, 'image')} {verb} a mask; the others are left out"
+    return [told] if lonely else []
+
+
+def _unpaired(images: Sequence[str], masks: Sequence[str], cure: str) -> list[InputError]:
+    """Find images without a mask and masks without an image."""
+    sides = [(images, "image", "mask", cure), (masks, "mask", "image", "")]
+    faults = [
+        InputError(
+            f"{count(len(stems), have)} without {lack} of the same name ({first_few(stems)}): add or rename the {lack}{more}"
+        )
+        for stems, have, lack, more in sides
+        if stems
+    ]
+    added = {mask.removeprefix(image) for image, mask in zip(images, masks, strict=False)}
+    if len(images) == len(masks) and len(added) == 1 and not set(masks) & added:
+        faults.append(InputError(f"every mask's name ends in {added.pop()!r}: take that off"))
+    return faults
