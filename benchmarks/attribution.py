@@ -35,7 +35,7 @@ from segkit.images import UNLABELLED, Dataset, load_pairs
 from segkit.images.sampling import spread_pixels
 from segkit.kernels import LinearGaussianMixture, LinearMixture
 from segkit.segmentation.held_out import usual_penalty
-from segkit.segmentation.segmenter import LAMBDAS
+from segkit.segmentation.segmenter import ALPHAS
 from segkit.segmentation.threshold import label_pixels
 
 FOREST, LINEAR, MIXTURE = CLASSIFIERS = ("forest", "linear", "mixture")
@@ -153,8 +153,8 @@ def make(
     if classifier == FOREST:
         return PixelForest(bank, max_depth=DEPTH, threshold_pixels=n_pixels // 2, **shared)
     kernels = LinearMixture() if classifier == LINEAR else LinearGaussianMixture()
-    penalties = [usual_penalty(LAMBDAS, n_train)]
-    return Segmenter(bank, kernels=kernels, lambdas=penalties, selection_pixels=n_pixels // 2, **shared)
+    penalties = [usual_penalty(ALPHAS, n_train)]
+    return Segmenter(bank, kernels=kernels, alphas=penalties, selection_pixels=n_pixels // 2, **shared)
 
 
 def train(

@@ -83,7 +83,7 @@ def test_held_out_decisions_do_not_depend_on_threads():
         with threadpool_limits(number, user_api="blas"):
             bank = MultiscaleBank(sigma_max=2)
             found.append(Segmenter(bank, selection_pixels=200, training_pixels=300).fit(images, masks))
-    assert found[0].held_out_.by_lambda == pytest.approx(found[1].held_out_.by_lambda, abs=0.01)
+    assert found[0].held_out_.by_alpha == pytest.approx(found[1].held_out_.by_alpha, abs=0.01)
     np.testing.assert_allclose(
         found[0].decision_function(images[0]), found[1].decision_function(images[0]), atol=1e-4
     )

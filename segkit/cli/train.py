@@ -82,7 +82,7 @@ def train(
             dataset.masks,
             instances=dataset.instances,
             label_map=dataset.label_map,
-            workers=spread,
+            n_jobs=spread,
             progress=follow,
         )
     segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)

@@ -39,7 +39,7 @@ from segkit.errors import ConfigError, InputError
 from segkit.images import PixelSize, Reading
 from segkit.images.pixel_size import check_pixel_size
 from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
-from segkit.segmentation.segmenter import LAMBDAS, SELECTION_TOL, Segmenter
+from segkit.segmentation.segmenter import ALPHAS, SELECTION_TOL, Segmenter
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
 Value = TypeVar("Value")
@@ -95,21 +95,21 @@ class KernelConfig(Section):
 
 
 class SVMConfig(Section):
-    """The classifier (`LinearSVM`); without C, held-out images choose the penalty among the lambdas."""
+    """The classifier (`LinearSVM`); without C, held-out images choose the penalty among the alphas."""
 
     C: PositiveFloat | None = None
-    lambdas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1, max_length=100)] = LAMBDAS
+    alphas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1, max_length=100)] = ALPHAS
     loss: Literal["squared_hinge", "hinge"] = "squared_hinge"
 
     @model_validator(mode="after")
     def _one_penalty_or_several(self) -> Self:
         if self.C is not None:
-            self.refuse_idle(["lambdas"], under=f"{{at}}C={self.C:g}", cure="{at}C=null")
+            self.refuse_idle(["alphas"], under=f"{{at}}C={self.C:g}", cure="{at}C=null")
         return self
 
     def build(self) -> LinearSVM:
         """Make the classifier."""
-        return LinearSVM(**self.model_dump(exclude={"lambdas"}, exclude_none=True))
+        return LinearSVM(**self.model_dump(exclude={"alphas"}, exclude_none=True))
 
 
 class TrainingConfig(Section):
@@ -222,7 +222,7 @@ class Config(Section):
             selector=self.selection.build(),
             kernels=self.kernel.build(),
             svm=self.svm.build(),
-            lambdas=self.svm.lambdas if self.svm.C is None else None,
+            alphas=self.svm.alphas if self.svm.C is None else None,
             normalization=self.training.normalization,
             selection_pixels=self.selection.pixels,
             training_pixels=self.training.pixels,

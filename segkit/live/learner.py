@@ -17,7 +17,7 @@ from segkit.images.sampling import HALF, PixelSample, assign_folds, fair_shares,
 from segkit.kernels import LinearGaussianMixture
 from segkit.segmentation.fit import make_classifier
 from segkit.segmentation.held_out import N_FOLDS, hold_out, usual_penalty
-from segkit.segmentation.segmenter import LAMBDAS, Segmenter
+from segkit.segmentation.segmenter import ALPHAS, Segmenter
 from segkit.segmentation.summary import HeldOutScores
 from segkit.segmentation.threshold import DecisionRule, label_pixels
 
@@ -228,7 +228,7 @@ class Learner:
         return classifier
 
     def _penalty(self, n_images: int) -> float:
-        return usual_penalty(sorted(self.segmenter.lambdas or LAMBDAS, reverse=True), n_images)
+        return usual_penalty(sorted(self.segmenter.alphas or ALPHAS, reverse=True), n_images)
 
     def _draw(
         self, images: Mapping[str, Labelled], totals: Mapping[int, int]

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from joblib import cpu_count
 
-from segkit._common import count, is_whole
+from segkit._common import Workers, count, is_whole
 from segkit.errors import ClusterError, ConfigError
 
 Item = TypeVar("Item")
@@ -26,6 +26,18 @@ _MOST_WORKERS = 100_000
 _WAITING = 2
 _SECONDS = 1.0
 _DIED = "each worker that worked on it died, probably because memory was full: use smaller images, or fewer workers"
+
+
+@contextmanager
+def workers_of(n_jobs: int | Cluster | Workers | None) -> Iterator[Workers | None]:
+    """Return what spreads work over so many processes (-1: one for each core) or a cluster; None for this process alone."""
+    if isinstance(n_jobs, Cluster):
+        yield n_jobs.spread
+    elif n_jobs is None or n_jobs == 1 or callable(n_jobs):
+        yield n_jobs if callable(n_jobs) else None
+    else:
+        with Cluster(n_workers=None if n_jobs == -1 else n_jobs) as cluster:
+            yield cluster.spread
 
 
 class Cluster:
@@ -57,7 +69,7 @@ class Cluster:
     --------
     >>> from segkit.scale import Cluster
     >>> with Cluster(n_workers=2) as cluster:  # doctest: +SKIP
-    ...     segkit.predict_folder(model, "images", "out", workers=cluster.spread)
+    ...     segkit.predict_folder(model, "images", "out", n_jobs=cluster)
     """
 
     def __init__(

@@ -26,6 +26,7 @@ from segkit.images import PixelSize, Reading, list_images
 from segkit.images.outputs import named, refuse_empty, refuse_nesting
 from segkit.images.pixel_size import check_pixel_size
 from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE, ImageObjects, write_images, write_objects
+from segkit.scale.cluster import Cluster, workers_of
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.model_file import digest_model
 from segkit.segmentation.notes import notes_on_images, notes_on_left_out, notes_on_others, notes_on_removed
@@ -81,7 +82,7 @@ def predict_folder(
     strict: bool = False,
     overwrite: bool = False,
     overwrite_foreign: bool = False,
-    workers: Workers | None = None,
+    n_jobs: int | Cluster | Workers | None = None,
     progress: Progress | None = None,
 ) -> list[Path]:
     """Segment every image of a folder.
@@ -119,9 +120,8 @@ def predict_folder(
         refused even so.
     overwrite_foreign : bool, default=False
         Replace files that segkit did not write too, such as masks drawn by hand.
-    workers : callable, optional
-        Spreads the images over processes and machines, such as `segkit.scale.Cluster.spread`; by default they are
-        segmented here, one by one.
+    n_jobs : int or Cluster, optional
+        As for `Segmenter.fit`; each process takes an image at a time.
     progress : callable, optional
         As for `Segmenter.fit`.
 
@@ -147,22 +147,23 @@ def predict_folder(
         with other channels than their files have. If the brightest pixel is eight times darker, or brighter, than those
         of the training images.
     """
-    outcome = segment_folder(
-        segmenter,
-        images,
-        output,
-        probability=probability,
-        overlay=overlay,
-        objects=objects,
-        pixel_size=pixel_size,
-        axes=axes,
-        resume=resume,
-        strict=strict,
-        overwrite=overwrite,
-        overwrite_foreign=overwrite_foreign,
-        workers=workers,
-        progress=progress,
-    )
+    with workers_of(n_jobs) as workers:
+        outcome = segment_folder(
+            segmenter,
+            images,
+            output,
+            probability=probability,
+            overlay=overlay,
+            objects=objects,
+            pixel_size=pixel_size,
+            axes=axes,
+            resume=resume,
+            strict=strict,
+            overwrite=overwrite,
+            overwrite_foreign=overwrite_foreign,
+            workers=workers,
+            progress=progress,
+        )
     # two images whose results clash have one reason
     if not_written := list(dict.fromkeys(row.reason for row in outcome.rows if row.status != WRITTEN)):
         warnings.warn(f"{join_faults(not_written)}; {outcome.summarise()}", UserWarning, stacklevel=2)

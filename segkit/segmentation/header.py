@@ -76,7 +76,7 @@ class _HeldOut(_Part):
     n_regions: Count
     mean_iou: float
     interval: Interval | None
-    by_lambda: dict[str, float]
+    by_alpha: dict[str, float]
     usual: float
     scores: list[_Region]
     object_iou: float | None
@@ -111,13 +111,13 @@ class _Summary(_Part):
     peaks: Interval
     annotated: float
     n_banks: Count
-    penalty: float | None = Field(alias="lambda")
+    penalty: float | None
 
 
 class Parameters(_Whole):
     """Parameters of a segmenter that a model file holds."""
 
-    lambdas: list[float] | None
+    alphas: list[float] | None
     normalization: Literal["image", "set"]
     selection_pixels: Count
     training_pixels: Count

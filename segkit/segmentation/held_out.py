@@ -298,7 +298,7 @@ class HeldOut:
             n_regions=scores.shape[1],
             mean_iou=float(means[chosen]),
             interval=_interval(scores[chosen]),
-            by_lambda={f"{value:g}": float(mean) for value, mean in zip(self.penalties, means, strict=True)},
+            by_alpha={f"{value:g}": float(mean) for value, mean in zip(self.penalties, means, strict=True)},
             usual=float(usual_penalty(self.penalties, self.n_images)),
             scores=scored,
             object_iou=float(iou.mean()) if iou.size else None,

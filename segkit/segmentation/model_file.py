@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -186,7 +187,7 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
         "reading": plain(segmenter.reading_),
         "parameters": {name: plain(getattr(segmenter, name)) for name in Parameters.model_fields},
         # Equal trainings give equal files, however long they took.
-        "summary": {name: value for name, value in segmenter.summary_.to_dict().items() if name != "seconds"},
+        "summary": {name: value for name, value in asdict(segmenter.summary_).items() if name != "seconds"},
         "settings": segmenter.settings_,
         "versions": package_versions(),
     }

@@ -31,6 +31,7 @@ from segkit.images import UNLABELLED, LabelMap, PixelSize, Reading
 from segkit.kernels import KernelMixture
 from segkit.objects.hills import LabelArray
 from segkit.objects.split import probability_of_inside
+from segkit.scale.cluster import Cluster, workers_of
 from segkit.segmentation.alarms import Alarms
 from segkit.segmentation.base import BaseSegmenter, IdArray, Segmentation
 from segkit.segmentation.dense import decide_and_read
@@ -47,7 +48,7 @@ from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 # Ten times the selector's own tolerance: half the time, and all but a few channels are the same.
 SELECTION_TOL = 1e-3
 # Values of lambda (eq. 7.17) to choose from; the kernels have a mean diagonal of 1.
-LAMBDAS = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
+ALPHAS = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
 
 
 class Segmenter(BaseSegmenter):
@@ -65,8 +66,8 @@ class Segmenter(BaseSegmenter):
         Mixture of kernels. None is `LinearGaussianMixture()`: a linear kernel for each channel, and Gaussian kernels of
         the channels with a value at each pixel. `MixtureRFF` is the paper's: Gaussian kernels of all channels.
     svm : LinearSVM, default=None
-        Linear classifier on the features of the kernels; None is `LinearSVM()`. `lambdas` set its ``C``.
-    lambdas : sequence of float or None, default=(3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
+        Linear classifier on the features of the kernels; None is `LinearSVM()`. `alphas` set its ``C``.
+    alphas : sequence of float or None, default=(3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
         Penalties (lambda of eq. 7.17, ``C = 1 / (n lambda)``). The one nearest to 0.001 / sqrt(n_images) is taken, unless
         its mean IoU on held-out images is significantly worse than the best (one-sided paired t-test, 95 %); then the
         nearest one that is not. None keeps the ``C`` of `svm`.
@@ -104,8 +105,8 @@ class Segmenter(BaseSegmenter):
     rule_ : DecisionRule
         From decisions to labels and probabilities: ``threshold`` (0 for three classes and more), ``otsu_weight``,
         ``platt`` and ``least_areas``.
-    lambda_ : float or None
-        The penalty chosen; None if `lambdas` is None.
+    alpha_ : float or None
+        The penalty chosen; None if `alphas` is None.
     held_out_ : HeldOutScores or None
         Scores of training images (or blocks of a single one), each held out in turn; None if no class can be held out.
     n_image_channels_ : int
@@ -156,7 +157,7 @@ class Segmenter(BaseSegmenter):
         selector: MMDSelector | ConditionalCovarianceSelector | None = None,
         kernels: KernelMixture | None = None,
         svm: LinearSVM | None = None,
-        lambdas: Sequence[float] | None = LAMBDAS,
+        alphas: Sequence[float] | None = ALPHAS,
         normalization: str = "image",
         selection_pixels: int = 6000,
         training_pixels: int = 20_000,
@@ -170,7 +171,7 @@ class Segmenter(BaseSegmenter):
         self.selector = selector
         self.kernels = kernels
         self.svm = svm
-        self.lambdas = lambdas
+        self.alphas = alphas
         self.normalization = normalization
         self.selection_pixels = selection_pixels
         self.training_pixels = training_pixels
@@ -207,7 +208,7 @@ class Segmenter(BaseSegmenter):
         *,
         instances: ArrayLike | Sequence[ArrayLike] | None = None,
         label_map: LabelMap | None = None,
-        workers: Workers | None = None,
+        n_jobs: int | Cluster | Workers | None = None,
         progress: Progress | None = None,
     ) -> Self:
         """Learn from annotated images.
@@ -223,8 +224,9 @@ class Segmenter(BaseSegmenter):
             objects apart; without them, from the sizes and shapes of the annotated regions.
         label_map : LabelMap, optional
             Meaning of the mask values, in place of `unlabelled` and the values that occur.
-        workers : callable, optional
-            Spreads banks, or held-out images of a single one, over machines, such as `segkit.scale.Cluster.spread`.
+        n_jobs : int or Cluster, optional
+            Number of processes that the banks, or the held-out images of a single one, are spread over (-1: one for each
+            core), or a `segkit.scale.Cluster` of machines. Needs Dask. None or 1 is this process alone.
         progress : callable, optional
             ``progress(iterable, description)`` yields the items and shows the progress.
 
@@ -241,7 +243,8 @@ class Segmenter(BaseSegmenter):
         """
         arrays, ids = self._checked_training(images, masks, label_map)
         objects = None if instances is None else check_instances(instances, ids)
-        self._fit(arrays, ids, progress or pass_on, objects, workers)
+        with workers_of(n_jobs) as workers:
+            self._fit(arrays, ids, progress or pass_on, objects, workers)
         return self
 
     def digest_training_set(
@@ -362,12 +365,12 @@ class Segmenter(BaseSegmenter):
                 raise ConfigError(f"{name}={getattr(self, name)!r}: choose {' or '.join(choices)}")
         if not 0 <= self.smallest_region <= 1:
             raise ConfigError(f"smallest_region={self.smallest_region!r}: give a share from 0 to 1")
-        lambdas = self.lambdas
-        if lambdas is not None and not (len(lambdas) and all(0 < value < np.inf for value in lambdas)):
-            raise ConfigError(f"lambdas={lambdas!r}: give one or more numbers above 0, or None")
+        alphas = self.alphas
+        if alphas is not None and not (len(alphas) and all(0 < value < np.inf for value in alphas)):
+            raise ConfigError(f"alphas={alphas!r}: give one or more numbers above 0, or None")
         return Recipe(
             make_classifier(self.selector, self.kernels, self.svm, self.random_state),
-            None if lambdas is None else sorted(lambdas, reverse=True),
+            None if alphas is None else sorted(alphas, reverse=True),
             self.normalization,
             self.selection_pixels,
             self.training_pixels,
@@ -384,8 +387,8 @@ class Segmenter(BaseSegmenter):
         return tuple(channels[index] for index in self.classifier_.channels_)
 
     @property
-    def lambda_(self) -> float | None:
-        """The penalty chosen; None if `lambdas` is None."""
+    def alpha_(self) -> float | None:
+        """The penalty chosen; None if `alphas` is None."""
         return self.summary_.penalty
 
     @property

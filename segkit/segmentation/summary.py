@@ -6,7 +6,7 @@ There are three lines for everybody, and the choices with their reasons on reque
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from math import ceil
 from typing import Any, Self
 
@@ -40,7 +40,7 @@ class HeldOutScores:
     n_regions: int
     mean_iou: float
     interval: list[float] | None = None
-    by_lambda: dict[str, float] = field(default_factory=dict)
+    by_alpha: dict[str, float] = field(default_factory=dict)
     usual: float | None = None
     scores: list[dict[str, Any]] = field(default_factory=list)
     object_iou: float | None = None
@@ -48,11 +48,6 @@ class HeldOutScores:
     object_iou_interval: list[float] | None = None
     object_dice_interval: list[float] | None = None
     by_bank: list[dict[str, Any]] | None = None
-
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """Restore the scores that `dataclasses.asdict` gave."""
-        return cls(**_known(cls, stored))
 
 
 @dataclass(frozen=True)
@@ -80,18 +75,12 @@ class TrainingSummary:
     n_banks: int
     seconds: dict[str, float] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields as values that JSON can hold; the penalty is called ``lambda`` there."""
-        stored = asdict(self)
-        stored["lambda"] = stored.pop("penalty")
-        return stored
-
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """Restore the summary that `to_dict` gave."""
-        known = _known(cls, stored) | {"penalty": stored["lambda"]}
+        """Restore the summary that `dataclasses.asdict` gave."""
+        known = _known(cls, stored)
         if known["held_out"] is not None:
-            known["held_out"] = HeldOutScores.from_dict(known["held_out"])
+            known["held_out"] = HeldOutScores(**_known(HeldOutScores, known["held_out"]))
         return cls(**known)
 
 
@@ -278,11 +267,11 @@ def _small_regions(least: Sequence[Sequence[float]], names: tuple[str, ...]) -> 
 
 def _penalty(summary: TrainingSummary, held_out: HeldOutScores) -> str:
     start = f"Penalty: lambda = {summary.penalty:g}"
-    if len(held_out.by_lambda) == 1:
+    if len(held_out.by_alpha) == 1:
         return f"{start}, as given."
     what = _ONE[held_out.regions] + ("" if held_out.regions == "images" else " of the image")
     images = count(summary.n_images, "image")
-    tried = ", ".join(f"{value}: {iou:.3f}" for value, iou in held_out.by_lambda.items())
+    tried = ", ".join(f"{value}: {iou:.3f}" for value, iou in held_out.by_alpha.items())
     scores = f"Mean IoU by penalty, each {what} held out in turn: {tried}."
     if held_out.n_regions == 1:
         return f"{start}, the usual one for {images}. A single held-out {what} says too little to change it. {scores}"

@@ -100,7 +100,7 @@ def test_a_training_repeated_from_its_model_gives_equal_bytes(folder, segkit):
         "--set",
         "seed=5",
         "--set",
-        "svm.lambdas=[0.01, 0.001]",
+        "svm.alphas=[0.01, 0.001]",
         "--set",
         "kernel.n_components=64",
     )

@@ -50,7 +50,7 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path):
     segmenter = config.build()
     assert segmenter.svm.C == 0.5
     assert segmenter.selector.n_features_to_select == 7
-    assert segmenter.lambdas is None
+    assert segmenter.alphas is None
     assert segmenter.training_pixels == 20_000
     assert segmenter.random_state == 4
     assert segmenter.bank.J == (1, 2)
@@ -142,8 +142,8 @@ def test_the_orbit_bank_has_options_of_its_own():
         ("bank.name=[vgg16]", "bank.name=['vgg16']: input should be a valid string"),
         ("bank={name: stacked, banks: []}", "bank.banks"),
         ("bank={name: stacked, banks: [{name: scattering, Q: 1}]}", "Q"),
-        ("svm.lambdas=[]", "svm.lambdas"),
-        ("svm.lambdas=[0]", "svm.lambdas"),
+        ("svm.alphas=[]", "svm.alphas"),
+        ("svm.alphas=[0]", "svm.alphas"),
         ("selection.method=lasso", "selection.method"),
         ("bank=[]", "bank=[]: give a bank such as {name: multiscale}, or a list of banks"),
         ("bank=[{name: multiscale, sigma: 3}]", "unknown key bank.0.sigma: the nearest is bank.0.sigma_m"),
@@ -175,7 +175,7 @@ def test_recipe_of_the_paper_is_kept():
     assert isinstance(segmenter.selector, ConditionalCovarianceSelector)
     assert segmenter.selector.n_features_to_select == 128
     assert isinstance(segmenter.kernels, MixtureRFF)
-    assert (segmenter.svm.C, segmenter.lambdas, segmenter.normalization) == (1.0, None, "set")
+    assert (segmenter.svm.C, segmenter.alphas, segmenter.normalization) == (1.0, None, "set")
 
 
 def test_benchmarks_know_the_same_recipe_of_the_paper():
@@ -188,7 +188,7 @@ def test_default_recipe_is_that_of_the_segmenter():
     assert isinstance(segmenter.selector, MMDSelector)
     assert isinstance(segmenter.kernels, LinearGaussianMixture)
     assert segmenter.kernels.get_params() == LinearGaussianMixture().get_params()
-    names = ("lambdas", "normalization", "selection_pixels", "training_pixels", "threshold", "probability")
+    names = ("alphas", "normalization", "selection_pixels", "training_pixels", "threshold", "probability")
     assert [getattr(segmenter, name) for name in names] == [getattr(default, name) for name in names]
     assert bank_to_dict(segmenter.bank) == bank_to_dict(default_bank())
 
@@ -241,7 +241,7 @@ def test_banks_to_choose_from_are_a_list():
 IDLE = [
     ("kernel.criterion='power'", "kernel.family=linear+gaussian", "kernel.family to gaussian or laplacian"),
     ("kernel.n_components=64", "kernel.family=linear", "kernel.family to gaussian or laplacian"),
-    ("svm.lambdas=(0.1, 0.2)", "svm.C=3", "svm.C=null"),
+    ("svm.alphas=(0.1, 0.2)", "svm.C=3", "svm.C=null"),
     ("bank.thresholds=(0.0, 0.5)", "bank.nonlinearity=fourier", "bank.nonlinearity=step"),
     ("bank.gamma=2.0", "bank.nonlinearity=step", "bank.nonlinearity=fourier"),
 ]
@@ -261,7 +261,7 @@ def test_options_without_effect_are_refused_by_name(given, under, cure):
     ("overrides", "value"),
     [
         (["kernel.family=laplacian", "kernel.criterion=power"], "power"),
-        (["svm.lambdas=[0.1]"], (0.1,)),
+        (["svm.alphas=[0.1]"], (0.1,)),
         (["bank.name=orbit", "bank.nonlinearity=step", "bank.thresholds=[0]"], (0.0,)),
         (["bank.name=orbit", "bank.gamma=2"], 2.0),
     ],
@@ -275,7 +275,7 @@ def test_a_default_may_be_written_out_where_it_has_no_effect():
     """Results of benchmarks list every option, and vgg16.yaml the usual penalties: nothing is lost by them."""
     config = Config.load(BENCHMARK.with_name("vgg16.yaml"), ["svm.C=1", "kernel.criterion=mmd"])
     assert config.svm.C == 1
-    assert config.build().lambdas is None
+    assert config.build().alphas is None
     assert Config.from_options(config.model_dump(mode="json")) == config
 
 

@@ -16,6 +16,7 @@ import pytest
 from segkit._common import one_by_one
 from segkit.errors import ClusterError, ConfigError, InputError, OutputError
 from segkit.scale import Cluster
+from segkit.scale.cluster import workers_of
 
 pytest.importorskip("distributed")
 
@@ -255,3 +256,13 @@ def test_the_log_of_dask_is_silent_and_then_as_before():
         assert heard.stream.getvalue() == "of another program's cluster\n"
     finally:
         log.removeHandler(heard)
+
+
+def test_n_jobs_are_processes_a_cluster_or_this_process(cluster):
+    for n_jobs, found in ((None, None), (1, None), (map, map)):
+        with workers_of(n_jobs) as workers:
+            assert workers is found
+    with workers_of(cluster) as workers:
+        assert workers == cluster.spread
+    with pytest.raises(ConfigError, match="0 workers: expected a whole number from 1 on"), workers_of(0):
+        pass

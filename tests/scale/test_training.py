@@ -16,7 +16,7 @@ def test_banks_or_images_judged_on_workers_give_the_same_model(cluster, cells, t
     masks = [(one > 0).astype(int) for one in labels]
     banks = [ModuleBank((Module(n_scales=n, n_angles=3),)) for n in range(1, n_banks + 1)]
     with threadpool_limits(1):
-        for name, options in (("plain", {}), ("spread", {"workers": cluster.spread})):
+        for name, options in (("plain", {}), ("spread", {"n_jobs": cluster})):
             segmenter = Segmenter(banks, selection_pixels=300, training_pixels=500)
             segmenter.fit(images, masks, **options).save(tmp_path / f"{name}.segkit")
             assert len(segmenter.held_out_.scores) == len(images)

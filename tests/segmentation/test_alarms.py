@@ -150,7 +150,7 @@ def test_a_model_that_says_one_class_of_all_training_images_warns(rng):
     images = [rng.uniform(size=(40, 50)) for _ in range(3)]
     masks = [(rng.uniform(size=(40, 50)) < 0.05).astype(int) for _ in range(3)]
     with pytest.warns(UserWarning, match="the model gives background everywhere, on the training images too"):
-        small(svm=LinearSVM(), lambdas=[1.0], threshold="zero", smallest_region=0).fit(images, masks)
+        small(svm=LinearSVM(), alphas=[1.0], threshold="zero", smallest_region=0).fit(images, masks)
 
 
 def test_a_saved_model_checks_as_before(trained, pictures, tmp_path):

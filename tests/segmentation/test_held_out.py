@@ -18,7 +18,7 @@ from segkit.segmentation.held_out import (
     hold_out,
     usual_penalty,
 )
-from segkit.segmentation.segmenter import LAMBDAS
+from segkit.segmentation.segmenter import ALPHAS
 from segkit.segmentation.threshold import (
     best_threshold,
     image_threshold,
@@ -267,13 +267,13 @@ def test_usual_penalty_unless_held_out_images_speak_against_it(penalties, n_righ
     found = judged(n_right, [usual * value for value in penalties])
     choice = found.choose("zero")
     assert choice.penalty == usual * expected
-    assert choice.scores.mean_iou == choice.scores.by_lambda[f"{choice.penalty:g}"]
+    assert choice.scores.mean_iou == choice.scores.by_alpha[f"{choice.penalty:g}"]
 
 
 @pytest.mark.parametrize(("n_images", "expected"), [(1, 1e-3), (3, 1e-3), (5, 3e-4), (15, 3e-4), (100, 1e-4)])
 def test_usual_penalty_falls_with_the_number_of_images(n_images, expected):
-    assert usual_penalty(LAMBDAS, n_images) == expected
-    assert usual_penalty(LAMBDAS[::-1], n_images) == expected
+    assert usual_penalty(ALPHAS, n_images) == expected
+    assert usual_penalty(ALPHAS[::-1], n_images) == expected
 
 
 @pytest.mark.parametrize(("last", "p", "left"), [(968, (0.025, 0.05), True), (974, (0.05, 0.1), False)])

@@ -176,7 +176,7 @@ def test_blocks_without_which_a_class_is_missing_cannot_be_held_out():
     rows, cols = np.indices(mask.shape)
     elsewhere = block_folds(rows, cols, mask.shape) != 1
     objects = np.where(elsewhere, 0, objects)
-    segmenter = quick(probability="raw", lambdas=None, threshold="zero")
+    segmenter = quick(probability="raw", alphas=None, threshold="zero")
     segmenter.fit([np.where(elsewhere, 0.3, image)], [np.where(elsewhere, 0, mask)], instances=[objects])
     assert segmenter.objects_.scores is None
     assert segmenter.objects_.rim is not None

@@ -263,7 +263,7 @@ def test_models_come_back_from_files_bit_for_bit(tmp_path, data, kernels):
     # How long it took is not stored: equal trainings are equal files.
     assert segmenter.summary_.seconds
     assert loaded.summary_ == replace(segmenter.summary_, seconds={})
-    assert (loaded.lambda_, loaded.held_out_) == (segmenter.lambda_, segmenter.held_out_)
+    assert (loaded.alpha_, loaded.held_out_) == (segmenter.alpha_, segmenter.held_out_)
 
 
 def rgb(n):
@@ -341,7 +341,7 @@ def test_default_recipe_needs_no_weights(data):
     ]
     assert isinstance(segmenter.classifier_.selector_, MMDSelector)
     assert isinstance(segmenter.classifier_.kernels_, LinearGaussianMixture)
-    assert segmenter.lambda_ in segmenter.lambdas
+    assert segmenter.alpha_ in segmenter.alphas
 
 
 def linear(bank=BANK, **options):
@@ -386,11 +386,11 @@ def test_brightness_of_an_image_does_not_matter(data):
 
 def test_penalty_is_chosen_on_held_out_images(data):
     images, masks = data
-    segmenter = linear(lambdas=(1e-3, 10.0, 1e-2)).fit(images, masks)
-    scores = {float(value): score for value, score in segmenter.held_out_.by_lambda.items()}
+    segmenter = linear(alphas=(1e-3, 10.0, 1e-2)).fit(images, masks)
+    scores = {float(value): score for value, score in segmenter.held_out_.by_alpha.items()}
     assert list(scores) == [10.0, 1e-2, 1e-3]
-    assert segmenter.classifier_.svm_.C * segmenter.lambda_ * 800 == pytest.approx(1)
-    assert segmenter.held_out_.mean_iou == scores[segmenter.lambda_]
+    assert segmenter.classifier_.svm_.C * segmenter.alpha_ * 800 == pytest.approx(1)
+    assert segmenter.held_out_.mean_iou == scores[segmenter.alpha_]
     low, high = segmenter.held_out_.interval
     assert low <= segmenter.held_out_.mean_iou <= high
 
@@ -427,7 +427,7 @@ def test_what_a_chosen_bank_needs_is_all_that_a_model_holds(data, tmp_path):
 
 def test_banks_are_judged_where_nothing_else_asks_for_it(data):
     images, masks = data
-    options = {"lambdas": None, "probability": "raw", "threshold": "zero"}
+    options = {"alphas": None, "probability": "raw", "threshold": "zero"}
     assert linear(MultiscaleBank(sigma_max=4), **options).fit(images, masks).held_out_ is None
     segmenter = linear([PositionBank(), MultiscaleBank(sigma_max=4)], **options).fit(images, masks)
     assert segmenter.held_out_.by_bank[1]["chosen"]
@@ -645,8 +645,8 @@ def test_held_out_classifiers_keep_lambda(data, monkeypatch):
         return path(self, X, y, Cs, sample_weight, **options)
 
     monkeypatch.setattr(LinearSVM, "path", spy)
-    segmenter = quick(lambdas=None).fit(images[:3], masks[:3])
-    assert segmenter.lambda_ is None
+    segmenter = quick(alphas=None).fit(images[:3], masks[:3])
+    assert segmenter.alpha_ is None
     n = segmenter.summary_.n_training_pixels
     assert len(held_out) == 3
     assert sum(other_n for other_n, _ in held_out) == 2 * 300
@@ -797,9 +797,9 @@ def test_options_changed_after_the_fit_wait_for_the_next(data, tmp_path):
         ({"probability": "x"}, "probability='x': choose platt or raw"),
         ({"smallest_region": -0.1}, "smallest_region=-0.1: give a share from 0 to 1"),
         ({"smallest_region": 1.1}, "smallest_region=1.1: give a share from 0 to 1"),
-        ({"lambdas": []}, "lambdas=[]: give one or more numbers above 0, or None"),
-        ({"lambdas": [0.1, 0]}, "lambdas=[0.1, 0]: give one or more numbers above 0, or None"),
-        ({"lambdas": [np.inf]}, "lambdas=[inf]: give one or more numbers above 0, or None"),
+        ({"alphas": []}, "alphas=[]: give one or more numbers above 0, or None"),
+        ({"alphas": [0.1, 0]}, "alphas=[0.1, 0]: give one or more numbers above 0, or None"),
+        ({"alphas": [np.inf]}, "alphas=[inf]: give one or more numbers above 0, or None"),
     ],
 )
 def test_options_that_mean_nothing_are_refused_in_words(options, told):
@@ -814,8 +814,8 @@ def test_options_that_mean_nothing_are_refused_in_words(options, told):
         {},
         {"smallest_region": 0},
         {"smallest_region": 1},
-        {"lambdas": None},
-        {"lambdas": [1e-9]},
+        {"alphas": None},
+        {"alphas": [1e-9]},
     ],
 )
 def test_options_at_their_limits_pass(options):
