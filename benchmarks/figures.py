@@ -1,8 +1,8 @@
-"""Pictures of the pages: that of `segkit demo`, and Figures 7 to 9 of the source paper (004) on other sets than the paper's.
+"""Scores of `segkit demo`, and Figures 7 to 9 of the source paper (004) on other sets than the paper's.
 
     python -m benchmarks figures --data DATA [--weights WEIGHTS]
 
-- demo (docs/demo.jpg): the picture that the command draws, with its scores.
+- demo: the scores that the command prints.
 - embedding (Figure 7, docs/embedding.png): pixels of a test image in the plane, by t-SNE of all channels, of random features
   of Gaussian kernels of three widths, and of those of the recipe's own mixture of kernels.
 - nuclei, sets (Figures 8 and 9, docs/maps-nuclei.png and docs/maps-sets.png): probability of the object at each pixel, and
@@ -16,6 +16,7 @@ weights no network is shown. Figure 10 is `comparisons.draw_spread`.
 from __future__ import annotations
 
 import io
+import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -37,7 +38,7 @@ from benchmarks.segmentation import METHODS, QUICK, options_of, split, write_mad
 from segkit import LinearSVM
 from segkit._common import pass_on
 from segkit.benchmark import load_methods
-from segkit.cli.demo_runs import run_demo
+from segkit.cli.demo import demo as run_demo
 from segkit.evaluation.metrics import confusion, iou_of
 from segkit.features.normalised import NormalisedBank
 from segkit.images import Dataset, load_pairs
@@ -109,13 +110,11 @@ class Trained(NamedTuple):
         }
 
 
-def measure_demo(picture: Path) -> dict[str, Any]:
-    """Train on the demo's drawings, and keep its picture."""
+def measure_demo() -> dict[str, Any]:
+    """Run the demo, and read its scores."""
     with tempfile.TemporaryDirectory() as temporary:
-        result = run_demo(Path(temporary) / "demo")
-        with Image.open(result.picture) as found:
-            found.convert("RGB").save(picture, quality=88)
-    scores = result.scores
+        run_demo(Path(temporary) / "demo")
+        scores = json.loads((Path(temporary) / "demo" / "report" / "scores.json").read_text(encoding="utf-8"))
     lesion = scores["classes"][1]
     return {
         "n_images": scores["n_images"],
@@ -211,7 +210,7 @@ def run(study: Study) -> None:
             study.data = Path(temporary)
             write_made_up(study.data / "made-up")
         else:
-            study.row({}, lambda: measure_demo(pictures / "demo.jpg"), what="demo")
+            study.row({}, measure_demo, what="demo")
         methods = METHODS if study.weights and not study.quick else METHODS[1:]
 
         def trained(name: str, method: str) -> Trained:

@@ -59,12 +59,12 @@ def annotate(
     from segkit.config.schema import Config
     from segkit.images.outputs import refuse_unwritable
     from segkit.live import LiveSession, Project
-    from segkit.live.classes import classes_of, classes_of_map
+    from segkit.live.classes import check_classes, classes_of, classes_of_map
     from segkit.segmentation.segmenter import load
 
     settings = Config.load(config, set_ or [])
-    names = _read_names(classes)
-    named = None if names is None else classes_of(dict(enumerate(names)))
+    names = None if classes is None else [name.strip() for name in classes.split(",")]
+    named = None if names is None else check_classes(classes_of(dict(enumerate(names))))
     trained = None if model is None else load(model)
     reading = _reading(settings.data.reading, None if trained is None else trained.reading_)
     read_alike = settings.data.model_copy(update={"axes": reading.axes, "range": reading.range})
@@ -106,16 +106,3 @@ def _reading(given: Reading, trained: Reading | None) -> Reading:
         range=given.range or trained.range,
         is_learnt=not given.range,
     )
-
-
-def _read_names(listed: str | None) -> list[str] | None:
-    """Read the names of classes."""
-    if listed is None:
-        return None
-    names = [name.strip() for name in listed.split(",")]
-    told = ", ".join(names)
-    if len(names) < 2 or not all(names):
-        raise ConfigError(f"classes {told!r}: give two names or more, such as --classes background,lesion")
-    if len(set(names)) < len(names):
-        raise ConfigError(f"classes {told}: each needs a name of its own")
-    return names

@@ -41,8 +41,6 @@ from segkit.segmentation.segmenter import default_bank
 
 # Far above what is useful: beyond it a run would not end, or fill the memory.
 _MOST_ANGLES = 360
-# Options that name no bank are of this one.
-_UNNAMED = "scattering"
 # Banks that rotations leave as they are.
 _INVARIANT = {"orbit", "position"}
 # Parameters that are no options: the seed is the run's, the images tell the planes, and the rest is for Python.
@@ -62,9 +60,7 @@ FLAT = Volume()
 def _known_orbit(orbit: Any) -> Any:
     if orbit is None or orbit == "d4" or (is_whole(orbit) and int(orbit) <= _MOST_ANGLES):
         return orbit
-    raise PydanticCustomError(
-        "orbit", "input should be d4 or a number of angles, 1 to {most}", {"most": _MOST_ANGLES}
-    )
+    raise ConfigError(f"input should be d4 or a number of angles, 1 to {_MOST_ANGLES}")
 
 
 @cache
@@ -81,11 +77,9 @@ def _known_network(name: str) -> str:
         return name
     banks = [kind for kind in BANK_SCHEMAS if kind != "convnet"]
     [near] = get_close_matches(name, [*banks, *_networks()], n=1, cutoff=0)
-    raise PydanticCustomError(
-        "network",
-        "neither one of segkit's banks ({banks}) nor a network of torchvision (vgg16, vgg19, squeezenet1_0, resnet18 "
-        "and more): the nearest is {near}",
-        {"banks": ", ".join(banks), "near": near},
+    raise ConfigError(
+        f"neither one of segkit's banks ({', '.join(banks)}) nor a network of torchvision (vgg16, vgg19, squeezenet1_0, "
+        f"resnet18 and more): the nearest is {near}"
     )
 
 
@@ -96,7 +90,7 @@ class BankOptions(Section):
 
     def describe(self, seed: int, volume: Volume) -> dict[str, Any]:  # noqa: ARG002
         """Describe the bank as `bank_from_dict` takes it; what is random is drawn from the seed."""
-        kind = _kind_of(self.name)
+        kind = kind_of(self.name)
         seeded = {"random_state": seed} if "random_state" in options_of(kind) else {}
         return {"kind": kind} | self.model_dump(exclude={"name"}) | seeded
 
@@ -189,32 +183,21 @@ def _in_yaml(hint: Any) -> Any:
 BANK_SCHEMAS = {kind: schema_of(kind) for kind in BANKS}
 
 
-def _kind_of(name: Any) -> str:
+def kind_of(value: Any) -> str:
+    """Return the kind of a bank, of its options or its name; options without a name are of the default, stacked bank."""
+    name = value.get("name", "stacked") if isinstance(value, Mapping) else value
     return name if isinstance(name, str) and name in BANK_SCHEMAS else "convnet"
 
 
-def single_kind(value: Any) -> str:
-    """Return the kind of a bank inside a stacked one."""
-    return _kind_of(value.get("name", _UNNAMED) if isinstance(value, Mapping) else value)
-
-
-def bank_kind(value: Any) -> str:
-    """Return the kind of a bank. Options that every bank has, without a name, are of the default, stacked bank."""
-    unnamed = isinstance(value, Mapping) and "name" not in value
-    return "stacked" if unnamed and value.keys() <= StackedOptions.model_fields.keys() else single_kind(value)
-
-
-def _read_single(value: Any, _: Any) -> BankOptions:
-    if isinstance(value, BankOptions):
-        return value
-    kind = single_kind(value)
-    if kind == "stacked":
-        raise PydanticCustomError("bank", "a stacked bank inside a stacked bank")
-    return BANK_SCHEMAS[kind].model_validate(value)
-
-
 def _read_bank(value: Any, _: Any) -> BankOptions:
-    return value if isinstance(value, BankOptions) else BANK_SCHEMAS[bank_kind(value)].model_validate(value)
+    return value if isinstance(value, BankOptions) else BANK_SCHEMAS[kind_of(value)].model_validate(value)
+
+
+def _read_part(value: Any, _: Any) -> BankOptions:
+    bank = _read_bank(value, _)
+    if bank.name == "stacked":
+        raise PydanticCustomError("bank", "a stacked bank inside a stacked bank")
+    return bank
 
 
 def _options_in(bank: FilterBank) -> BankOptions:
@@ -224,14 +207,14 @@ def _options_in(bank: FilterBank) -> BankOptions:
     return BANK_SCHEMAS[kind](name=kind, **{name: given[name] for name in given.keys() - _NO_OPTIONS})
 
 
-_SingleBank = Annotated[SerializeAsAny[BankOptions], WrapValidator(_read_single)]
+_Part = Annotated[SerializeAsAny[BankOptions], WrapValidator(_read_part)]
 
 
 class StackedOptions(BankOptions):
     """Several banks as one (`StackedBank`); each is a mapping of its bank's options."""
 
     name: Literal["stacked"] = "stacked"
-    banks: Annotated[tuple[_SingleBank, ...], Field(min_length=1, max_length=100)] = tuple(
+    banks: Annotated[tuple[_Part, ...], Field(min_length=1, max_length=100)] = tuple(
         map(_options_in, default_bank().banks)
     )
     orbit: _Orbit = None

@@ -58,7 +58,8 @@ def explain_value(error: Any, location: Iterable[str]) -> str:
     key = ".".join(location)
     if error["type"] == "idle":
         return _explain_idle(**error["ctx"], at=f"{key}." if key else "")
-    return f"{key}={shown(error['input'])}: {error['msg'][0].lower()}{error['msg'][1:]}"
+    told = error["msg"].removeprefix("Value error, ")
+    return f"{key}={shown(error['input'])}: {told[0].lower()}{told[1:]}"
 
 
 def shown(value: Any) -> str:

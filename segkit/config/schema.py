@@ -6,12 +6,11 @@ in ``configs/`` describes it. A key that does not exist is an error that names t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -22,7 +21,6 @@ from pydantic import (
     model_validator,
 )
 from pydantic import ValidationError as SchemaError
-from pydantic_core import PydanticCustomError
 
 from segkit.classifier.svm import LinearSVM
 from segkit.config.banks import (
@@ -30,19 +28,17 @@ from segkit.config.banks import (
     BanksConfig,
     StackedOptions,
     Volume,
-    bank_kind,
-    single_kind,
+    kind_of,
 )
 from segkit.config.faults import Section, deepest, explain_value, locate, shown
 from segkit.config.read import read_options
-from segkit.errors import ConfigError, InputError
+from segkit.errors import ConfigError
 from segkit.images import PixelSize, Reading
 from segkit.images.pixel_size import check_pixel_size
 from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.segmentation.segmenter import ALPHAS, SELECTION_TOL, Segmenter
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
-Value = TypeVar("Value")
 # Far above what is useful: beyond it a run would not end, or fill the memory.
 Whole = Annotated[int, Field(gt=0, le=100_000)]
 # Features of more training pixels than this fill the memory of any machine.
@@ -123,14 +119,6 @@ class TrainingConfig(Section):
     embed_weights: bool = True
 
 
-def _told(check: Callable[[], Value]) -> Value:
-    """Return what a check gives, and tell its fault as those of other options are told."""
-    try:
-        return check()
-    except InputError as error:
-        raise PydanticCustomError("data", "{reason}", {"reason": str(error)}) from error
-
-
 def _known_range(given: Any) -> Any:
     if isinstance(given, dict) and given.keys() == {"percentiles"}:  # percentiles: 1..99 is a mapping in YAML
         given = f"percentiles: {given['percentiles']}"
@@ -138,13 +126,13 @@ def _known_range(given: Any) -> Any:
 
 
 def _reading_option(name: str, value: Any) -> Any:
-    return _told(lambda: getattr(replace(Reading(), **{name: value}), name))
+    return getattr(Reading(**{name: value}), name)
 
 
 def _known_size(given: Any) -> PixelSize | None:
     """Read the side of a pixel, or its height and width: a list, or numbers with a comma in between."""
     sizes: Any = given.split(",") if isinstance(given, str) else given
-    return None if given is None else _told(lambda: check_pixel_size(sizes))
+    return None if given is None else check_pixel_size(sizes)
 
 
 class DataConfig(Section):
@@ -257,16 +245,11 @@ def _explain_unknown(location: list[str], section: Mapping[str, Any]) -> str:
         return f"{key}: {where} is no list, whose items have numbers: leave the number out, or give {where} as a list"
     siblings = list(Config.model_fields)
     if parents and parents[0] == "bank":
-        may_be_stacked = parents == ["bank"] or (len(parents) == 2 and parents[1].isdecimal())
-        kind = bank_kind(section) if may_be_stacked else single_kind(section)
-        siblings = list(BANK_SCHEMAS[kind].model_fields)
         if owners := [name for name, schema in BANK_SCHEMAS.items() if unknown in schema.model_fields]:
-            name = section.get("name", kind)
+            name = section.get("name", "stacked")
             return f"{key} is no option of {where}.name={name}, but of the {', '.join(owners)} bank: set {where}.name too"
-        if "name" not in section:  # of a bank that is not named the key may be any bank's
-            kinds = [siblings, *(list(schema.model_fields) for schema in BANK_SCHEMAS.values())]
-            [closest] = get_close_matches(unknown, [name for names in kinds for name in names], n=1, cutoff=0)
-            siblings = next(names for names in kinds if closest in names)
+        kinds = [kind_of(section)] if "name" in section else BANK_SCHEMAS
+        siblings = list(dict.fromkeys(name for kind in kinds for name in BANK_SCHEMAS[kind].model_fields))
     elif parents:
         siblings = list(type(Config.model_fields[parents[0]].default).model_fields)
     near = get_close_matches(unknown, siblings, n=1, cutoff=0) or siblings[:1]

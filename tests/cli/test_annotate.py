@@ -19,9 +19,9 @@ def test_without_the_extra_one_line_says_what_to_install(segkit, tmp_path, monke
 
 def test_wrong_classes(segkit, tmp_path):
     for options, message in (
-        (["--classes", "lesion"], "classes 'lesion': give two names or more"),
-        (["--classes", "a,,b"], "classes 'a, , b': give two names or more"),
-        (["--classes", "a,a"], "classes a, a: each needs a name of its own"),
+        (["--classes", "lesion"], "1 classes: give 2 to 20"),
+        (["--classes", "a,,b"], "class name '': give 1 to 60 characters"),
+        (["--classes", "a,a"], "classes share the name a: give each class its own"),
     ):
         code, _, err = segkit("annotate", tmp_path, *options)
         assert code == 2

@@ -15,7 +15,7 @@ from segkit.images import load_pairs, write_image, write_mask
 
 OPTIONS = [
     "-o", "--output", "--overwrite", "-q", "--quiet", "--config", "--set", "--workers", "--device", "--explain",
-    "--probability", "--overlay", "--objects", "--debug", "--images", "--memory-limit", "--", "--methods",
+    "--probability", "--overlay", "--objects", "--images", "--memory-limit", "--", "--methods",
     "--train-sizes", "--seeds", "--groups", "--test", "--resume", "--classes", "--masks", "--model", "--port",
     "--no-browser", "--version", "--help", "-h", "--labels", "-x",
 ]  # fmt: skip
@@ -63,8 +63,8 @@ def segkit(prepared, monkeypatch, capsys):
 
     monkeypatch.chdir(prepared)
     for place in (
-        "segkit.segmentation.segmenter.Segmenter._fit", "segkit.benchmark.Benchmark.run", "segkit.cli.demo_runs.run_demo",
-        "segkit.cli.demo_runs.run_object_demo", "segkit.annotate.serve",
+        "segkit.segmentation.segmenter.Segmenter._fit", "segkit.benchmark.Benchmark.run", "segkit.cli.demo._draw",
+        "segkit.annotate.serve",
     ):  # fmt: skip
         monkeypatch.setattr(place, stop)
 

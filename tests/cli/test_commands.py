@@ -15,7 +15,6 @@ from segkit.cli.commands import app, main
 from segkit.config.recorded import read_training
 from segkit.config.schema import Config
 from segkit.errors import InputError
-from segkit.features import MultiscaleBank
 from segkit.images import read_mask, write_image, write_labels, write_mask
 from segkit.segmentation.model_file import FORMAT_VERSION, read_model, write_model
 
@@ -423,23 +422,6 @@ def test_nothing_is_overwritten_unless_asked(folder, model, segkit):
     assert segkit(*arguments)[0] == 0
     assert "and 3 more would be overwritten" in refused(segkit, folder, *arguments)
     assert segkit(*arguments, "--overwrite")[0] == 0
-
-
-def test_demo_makes_pictures_and_a_score(tmp_path, segkit, monkeypatch):
-    monkeypatch.setattr("segkit.cli.demo_runs.N_TRAIN", 1)
-    monkeypatch.setattr("segkit.cli.demo_runs.N_TEST", 3)
-    monkeypatch.setattr("segkit.cli.demo_runs.SHAPE", (64, 80))
-    monkeypatch.setattr("segkit.segmentation.segmenter.default_bank", lambda: MultiscaleBank(sigma_max=2))
-    code, out, err = segkit("demo", "-o", tmp_path / "demo")
-    assert code == 0, err
-    assert "Mean IoU over classes 0." in out
-    with Image.open(tmp_path / "demo" / "demo.png") as panel:
-        assert panel.width > 800
-    assert {"test/images/04.png", "train/masks/01.png", "predictions/overlay/03.png", "model.segkit"} <= set(
-        files_below(tmp_path / "demo")
-    )
-    code, _, _ = segkit("evaluate", tmp_path / "demo" / "predictions", tmp_path / "demo" / "test" / "masks")
-    assert code == 0
 
 
 HEAVY = {"torch", "torchvision", "kymatio", "sklearn", "scipy", "skimage", "matplotlib", "pydantic", "PIL"}

