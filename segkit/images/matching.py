@@ -75,13 +75,15 @@ def find_masks(masks: Path, images: Collection[str] = ()) -> MaskFiles:
         own = source.match(images)
         stems = [*own, *(stem for stem in source.stems if stem not in own.values())]
         return MaskFiles(path_of=dict.fromkeys(stems, masks), is_coco=True)
-    sides = [list_files(masks, extensions) for extensions in (IMAGE_EXTENSIONS, OUTLINE_EXTENSIONS)]
-    if not any(sides):
+    found = MaskFiles()
+    for extensions in (IMAGE_EXTENSIONS, OUTLINE_EXTENSIONS):
+        paths = paths_by_stem(masks, list_files(masks, extensions))
+        found.faults += same_stems(paths)
+        for path in first_paths(paths).values():
+            found.path_of[path.relative_to(root_of(masks)).as_posix()] = path
+    if not found.path_of:
         list_images(masks)  # raises, and says what is there
-    faults = [fault for listed in sides for fault in same_stems(paths_by_stem(masks, listed))]
-    return MaskFiles(
-        [*faults], path_of={path.as_posix(): root_of(masks) / path for side in sides for path in side}
-    )
+    return found
 
 
 def part_folder(folder: Path, image_of: Mapping[str, Path]) -> tuple[dict[str, Path], MaskFiles]:
@@ -232,7 +234,8 @@ def _mask_of(image: Path, masks: Path) -> Path:
     if masks.is_file():
         return masks
     stem = stem_of(Path(image.name))
-    own = [path for path in find_masks(masks).path_of.values() if stem in names_of(PurePath(path.name))]
+    listed = list_files(masks, (*IMAGE_EXTENSIONS, *OUTLINE_EXTENSIONS)) or list_images(masks)
+    own = [masks / path for path in listed if stem in names_of(PurePath(path.name))]
     others = [path for path in own if not path.samefile(image)]
     found = [path for path in others if not is_outlined(path)] or others
     found = [path for path in found if path.parent == masks] or found

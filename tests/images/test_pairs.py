@@ -60,6 +60,15 @@ def test_one_image_without_a_mask_of_its_own(complete):
     assert inspect_images(lonely, masks).faults == [complaint(load_pairs, lonely, masks)]
 
 
+def test_two_masks_of_one_stem_are_one_fault(complete):
+    images, masks = complete
+    save(masks / "b.png", MASK)
+    assert complaint(pair, images, masks) == (
+        f"{masks / 'b.png'}: same stem as b.tif, expected one file: remove one"
+    )
+    assert complaint(pair, images / "b.png", masks).startswith(f"{images / 'b.png'}: 2 masks of the name b (")
+
+
 def test_one_mask_for_a_folder_of_images(complete):
     images, masks = complete
     assert complaint(load_pairs, images, masks / "b.tif") == (
