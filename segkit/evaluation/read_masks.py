@@ -17,6 +17,7 @@ from segkit._files import lock
 from segkit.errors import InputError
 from segkit.evaluation.statistics import FEW_IMAGES
 from segkit.images import UNLABELLED, LabelMap
+from segkit.images.findings import Findings
 from segkit.images.masks import MaskReader
 from segkit.images.matching import MaskFiles, Matches, Pair, find_masks, is_outlined, match_masks
 from segkit.images.numbering import (
@@ -80,7 +81,9 @@ def read_folders(
             f"({first_few(missing)}): predict those images too, or leave their masks out"
         )
     matched.notes += _note_on_earlier(predictions, [pair.image for pair in matched.pairs])
-    read = _read_both(matched.pairs, image_of, unlabelled, axes, strict=strict)
+    read = _read_both(matched.pairs, image_of, unlabelled, axes)
+    if strict:
+        read.refuse()
     items, failed = read.items, read.failed | dict.fromkeys(missing, "no prediction")
     notes = [*matched.notes, *read.notes]
     if not items:
@@ -303,60 +306,39 @@ class _Item(NamedTuple):
     guess: Mask
 
 
-class _Read(NamedTuple):
-    """Pages of both masks, why files cannot be scored, the number of pages of the others, and notes."""
+@dataclass
+class _Read(Findings):
+    """Pages of both masks, why files cannot be scored, and the number of pages of the others."""
 
-    items: list[_Item]
-    failed: dict[str, str]
-    n_pages: dict[str, int]
-    notes: list[str]
+    items: list[_Item] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    n_pages: dict[str, int] = field(default_factory=dict)
 
 
 def _read_both(
-    pairs: Sequence[Pair],
-    image_of: Mapping[str, Path],
-    unlabelled: int | None,
-    axes: str | None,
-    *,
-    strict: bool,
+    pairs: Sequence[Pair], image_of: Mapping[str, Path], unlabelled: int | None, axes: str | None
 ) -> _Read:
     """Read every page of true and predicted masks."""
-    items: list[_Item] = []
-    failed: dict[str, str] = {}
-    misshapen: list[str] = []
-    blank: list[str] = []
-    n_pages: dict[str, int] = {}
+    found, blank = _Read(), list[str]()
     readers = MaskReader(axes=axes, unlabelled=unlabelled), MaskReader(axes=axes)
     for file, guess, truth in sorted(pairs):
-        try:
-            truths, guesses = _open_both(readers, (truth, guess), file, image_of.get(file))
-        except InputError as error:
-            if strict:
-                raise
-            failed[file] = str(error)
+        both = found.attempt(_open_both, readers, (truth, guess), file, image_of.get(file))
+        if both is None:
+            fault = found.faults[-1]
+            found.failed[file] = fault.reason if fault.source == file else str(fault)
             continue
-        if [page.values.shape for page in truths] != [page.values.shape for page in guesses]:
-            sizes = f"true mask {_sizes(truths)}, prediction {_sizes(guesses)}"
-            failed[file] = f"sizes differ: {sizes}"
-            misshapen.append(f"{file}: {sizes}")
-            continue
-        n_pages[file] = len(truths)
-        names = page_names(file, len(truths))
-        for page, (stem, *both) in enumerate(zip(names, truths, guesses, strict=True)):
-            if len(truths) > 1 and list(both[0].held) == [both[0].unlabelled]:
+        found.n_pages[file] = n_pages = len(both[0])
+        for page, (stem, *masks) in enumerate(zip(page_names(file, n_pages), *both, strict=True)):
+            if n_pages > 1 and list(masks[0].held) == [masks[0].unlabelled]:
                 blank.append(stem)
             else:
-                items.append(_Item(stem, file, page, *both))
-    if misshapen and strict:
-        raise InputError(
-            f"sizes differ: {'; '.join(misshapen[:10])}; predict the images that the masks belong to"
-        )
-    notes = [*readers[0].notes, *readers[1].notes]
+                found.items.append(_Item(stem, file, page, *masks))
+    found.notes += [*readers[0].notes, *readers[1].notes]
     if blank:
-        notes.append(
+        found.notes.append(
             f"{count(len(blank), 'plane')} of true masks without a labelled pixel not scored ({first_few(blank)})"
         )
-    return _Read(items, failed, n_pages, notes)
+    return found
 
 
 def _open_both(
@@ -368,10 +350,14 @@ def _open_both(
     if arrays is None and image is not None:
         arrays = read_planes(image, axes=readers[0].axes)
     sizes = None if arrays is None else [page.shape[:2] for page in arrays]
-    return [
+    truths, guesses = (
         reader.pages(one, file, None if one.arrays else sizes)
         for reader, one in zip(readers, opened, strict=True)
-    ]
+    )
+    if [page.values.shape for page in truths] != [page.values.shape for page in guesses]:
+        told = f"sizes differ: true mask {_sizes(truths)}, prediction {_sizes(guesses)}"
+        raise InputError(f"{told}: predict the image that the mask belongs to", source=file)
+    return [truths, guesses]
 
 
 def _sizes(pages: Sequence[Mask]) -> str:

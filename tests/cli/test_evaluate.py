@@ -58,7 +58,10 @@ def test_bad_masks_do_not_stop_the_others(run, folders, tmp_path):
     assert told == dict.fromkeys("abc", "failed") | {"d": "written", "e": "skipped"}
     assert summary["a"][1] == "no prediction"
     assert "b.png" in summary["b"][1]
-    assert summary["c"][1] == "sizes differ: true mask 20 x 24, prediction 5 x 6"
+    assert (
+        summary["c"][1]
+        == "sizes differ: true mask 20 x 24, prediction 5 x 6: predict the image that the mask belongs to"
+    )
     assert summary["e"][1] == "no true mask"
 
 

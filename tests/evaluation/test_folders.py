@@ -65,7 +65,9 @@ def test_every_true_mask_needs_a_prediction_of_its_size(folders):
     with pytest.raises(InputError, match=r"1 of 3 true masks have no prediction \(a/1\)"):
         compare_folders(predictions, masks)
     write_mask(predictions / "a" / "1.png", np.zeros((4, 4), dtype=np.uint8))
-    with pytest.raises(InputError, match="sizes differ: a/1: true mask 8 x 9, prediction 4 x 4"):
+    with pytest.raises(
+        InputError, match="a/1: sizes differ: true mask 8 x 9, prediction 4 x 4: predict the image"
+    ):
         compare_folders(predictions, masks)
 
 

@@ -43,7 +43,6 @@ FAULT = (
 
 def test_8_bits_stored_as_16_are_a_fault_beside_8_bits(folders):
     assert complaint(load_pairs, *folders) == FAULT
-    assert inspect_images(*folders).faults == [FAULT]
     assert inspect_images(folders[0]).faults == [FAULT]
 
 
@@ -79,7 +78,7 @@ def test_8_bits_stored_as_16_are_refused_when_drawn_on(folders, tmp_path):
 )
 def test_images_of_other_types_or_much_darker_are_noted(folders, other, note):
     tifffile.imwrite(folders[0] / "c.tif", other)
-    assert load_pairs(*folders).messages == inspect_images(*folders).messages == [note]
+    assert load_pairs(*folders).messages == [note]
     assert note in inspect_images(folders[0]).messages
 
 
