@@ -64,43 +64,25 @@ def _print_version(value: bool) -> None:
         raise typer.Exit
 
 
-def _set_limit(context: typer.Context, limit: str | None) -> str | None:
-    """Set the limit for as long as the command runs."""
-    if limit is not None:
-        from segkit._memory import memory_limit
-
-        context.with_resource(memory_limit(limit))
-    return limit
-
-
-def _set_device(context: typer.Context, name: str) -> str:
-    """Compute on the device for as long as the command runs."""
-    from segkit._device import device
-
-    context.with_resource(device(name))
-    return name
-
-
 @app.callback()
 def _common(
+    context: typer.Context,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Show errors and notes only, no progress.")
     ] = False,
-    memory_limit: Annotated[  # noqa: ARG001
+    memory_limit: Annotated[
         str | None,
         typer.Option(
             metavar="SIZE",
             help="Memory of the whole program, such as 2GiB or 500MB. [default: half of what is free]",
-            callback=_set_limit,
         ),
     ] = None,
-    device: Annotated[  # noqa: ARG001
+    device: Annotated[
         str,
         typer.Option(
             metavar="auto|cpu|cuda",
             help="Where networks compute: on the processor (cpu), on a graphics card (cuda), or there if there is one "
             "(auto).",
-            callback=_set_device,
         ),
     ] = "cpu",
     workers: Annotated[
@@ -117,8 +99,13 @@ def _common(
     ] = False,
 ) -> None:
     """Segment biomedical images from a few annotated ones."""
+    from segkit import _device, _memory
+
     QUIET.set(quiet)
     WORKERS.set(workers)
+    # for as long as the command runs
+    context.with_resource(_memory.memory_limit(memory_limit))
+    context.with_resource(_device.device(device))
 
 
 for _name in COMMANDS:

@@ -33,11 +33,6 @@ class _Folds(NamedTuple):
     lumen: FloatArray  # 0 to 1 where the gut runs on into the dark
 
 
-class _Lesions(NamedTuple):
-    opacity: FloatArray
-    mask: NDArray[np.bool_]
-
-
 def make_demo_set(
     n_images: int, *, shape: tuple[int, int] = (192, 256), random_state: int = 0
 ) -> tuple[list[NDArray[np.float32]], list[NDArray[np.uint8]]]:
@@ -57,12 +52,12 @@ def _draw(shape: tuple[int, int], rng: np.random.Generator) -> tuple[NDArray[np.
     colour = _mucosa(shape, scale, folds.creases, rng)
     colour = _blend(colour, _VESSEL, _faint_vessels(shape, scale, rng))
     colour = _blend(colour, _BLOOD, _smears(shape, scale, rng))
-    lesions = _lesions(shape, scale, light, rng)
-    colour = _blend(colour, _CHERRY * rng.uniform(0.9, 1.12), lesions.opacity)
+    lesions, mask = _lesions(shape, scale, light, rng)
+    colour = _blend(colour, _CHERRY * rng.uniform(0.9, 1.12), lesions)
 
-    shading = light * (1 + 0.075 * villi * (1 - 0.6 * lesions.opacity))
+    shading = light * (1 + 0.075 * villi * (1 - 0.6 * lesions))
     picture = colour * shading[:, :, None] + _highlights(folds.relief, light, scale, rng)[:, :, None]
-    return _camera(picture, scale, rng), lesions.mask.astype(np.uint8)
+    return _camera(picture, scale, rng), mask.astype(np.uint8)
 
 
 def smooth_noise(shape: tuple[int, int], sigma: float, rng: np.random.Generator) -> FloatArray:
@@ -195,8 +190,10 @@ def _smears(shape: tuple[int, int], scale: float, rng: np.random.Generator) -> F
     return opacity
 
 
-def _lesions(shape: tuple[int, int], scale: float, light: FloatArray, rng: np.random.Generator) -> _Lesions:
-    """One to three lesions in lit places, redrawn until their share of the picture is as promised."""
+def _lesions(
+    shape: tuple[int, int], scale: float, light: FloatArray, rng: np.random.Generator
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Opacity and mask of one to three lesions in lit places, redrawn until their share of the picture is as promised."""
     while True:
         opacity = np.zeros(shape)
         for _ in range(rng.choice([1, 2, 3], p=[0.6, 0.28, 0.12])):
@@ -207,7 +204,7 @@ def _lesions(shape: tuple[int, int], scale: float, light: FloatArray, rng: np.ra
         large[0] = False
         mask = large[pieces]
         if 1 <= large.sum() <= 3 and _LESION_SHARE[0] <= mask.mean() <= _LESION_SHARE[1]:
-            return _Lesions(opacity, mask)
+            return opacity, mask
 
 
 def _lesion(shape: tuple[int, int], scale: float, light: FloatArray, rng: np.random.Generator) -> FloatArray:

@@ -139,29 +139,21 @@ def _describe_banks(banks: Sequence[dict[str, Any]], n_channels: int, n_images: 
     return f"Filter bank: networks ({names}) or the default, whichever does better on images held out"
 
 
-def _banks_at_hand(n_image_channels: int) -> list[dict[str, Any]]:
+def _banks_at_hand(n_channels: int) -> list[dict[str, Any]]:
     """List banks to compare, best guess first; a single training image takes the first."""
-    if n_image_channels not in (1, 3):
+    from segkit.config.read import read_options, shipped
+    from segkit.features.weights import imagenet_address, is_cached
+
+    if n_channels not in (1, 3):
         return [DEFAULT_BANK]
-    networks = [bank for bank in _banks_of_networks() if all(map(_is_at_hand, _networks_of(bank)))]
-    return [*networks[:1], DEFAULT_BANK]
+    both = read_options(shipped("two-networks"))["bank"][0]
+    small = both | {"banks": [part for part in both["banks"] if part["name"] != "vgg19"]}
+    for bank in (both, small):
+        if all(is_cached(imagenet_address(network)) for network in _networks_of(bank)):
+            return [bank, DEFAULT_BANK]
+    return [DEFAULT_BANK]
 
 
 def _networks_of(bank: dict[str, Any]) -> list[str]:
     """Name the networks of a stacked bank, each once."""
     return list(dict.fromkeys(part["name"] for part in bank["banks"] if "weights" in part))
-
-
-def _banks_of_networks() -> list[dict[str, Any]]:
-    """List banks of networks from ``two-networks``, best first: both networks, and SqueezeNet alone, which is small."""
-    from segkit.config.read import read_options, shipped
-
-    both = read_options(shipped("two-networks"))["bank"][0]
-    squeezenet = [part for part in both["banks"] if part["name"] != "vgg19"]
-    return [both, both | {"banks": squeezenet}]
-
-
-def _is_at_hand(network: str) -> bool:
-    from segkit.features.weights import imagenet_address, is_cached
-
-    return is_cached(imagenet_address(network))

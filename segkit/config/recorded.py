@@ -13,6 +13,7 @@ from segkit.errors import ModelFileError
 from segkit.images import Dataset
 from segkit.segmentation.model_file import package_versions, read_model
 from segkit.segmentation.segmenter import Segmenter, segmenter_of
+from segkit.segmentation.summary import TrainingSummary
 
 
 class RecordedTraining(NamedTuple):
@@ -20,8 +21,7 @@ class RecordedTraining(NamedTuple):
 
     path: Path
     options: dict[str, Any]
-    n_images: int
-    digest: str
+    summary: TrainingSummary
     versions: dict[str, str]
 
     def configure(self, overrides: Iterable[str] = ()) -> Config:
@@ -34,12 +34,12 @@ class RecordedTraining(NamedTuple):
         digest = segmenter.digest_training_set(
             dataset.images, dataset.masks, instances=dataset.instances, label_map=dataset.label_map
         )
-        if digest != self.digest:
-            now = len(dataset.images)
-            differs = "some of them differ" if now == self.n_images else f"now there are {now}"
+        if digest != self.summary.training_set_sha256:
+            then, now = self.summary.n_images, len(dataset.images)
+            differs = "some of them differ" if now == then else f"now there are {now}"
             notes.append(
-                f"not the images and masks that {self.path} was trained on ({count(self.n_images, 'image')}; {differs}): "
-                "its settings are used on these"
+                f"not the images and masks that {self.path} was trained on ({count(then, 'image')}; {differs}): its "
+                "settings are used on these"
             )
         versions = package_versions()
         unlike = [
@@ -55,12 +55,10 @@ class RecordedTraining(NamedTuple):
 def read_training(path: Path) -> RecordedTraining:
     """Read what a model file records of its training."""
     header, arrays = read_model(path)
-    summary = segmenter_of(header, arrays, str(path)).summary_
-    if header["settings"] is None:
+    segmenter = segmenter_of(header, arrays, str(path))
+    if segmenter.settings_ is None:
         raise ModelFileError(
             f"{path}: it records no settings of its training, as models by Python do not: give --config a name or a "
             f"YAML file"
         )
-    return RecordedTraining(
-        path, header["settings"], summary.n_images, summary.training_set_sha256, header["versions"]
-    )
+    return RecordedTraining(path, segmenter.settings_, segmenter.summary_, header["versions"])
