@@ -1,4 +1,4 @@
-"""Messages between page and server: framing, and strict checks of all that the page sends.
+"""Messages between page and server: framing, strict checks of all that the page sends, and what is told to the page.
 
 A message is one binary frame: the length of the header (uint32, little-endian), the header (JSON, UTF-8), and bytes.
 """
@@ -8,19 +8,24 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 
-from segkit.errors import InputError
+from segkit.errors import InputError, SegkitError
+from segkit.live.classes import LabelClass
+
+if TYPE_CHECKING:
+    from segkit.live import Drawing, Objects, Prediction
 
 # Largest message that the page may send, in bytes: a filled area of 11,000 x 11,000 pixels, one bit each.
 LIMIT = 2**24
 _HEADER_LIMIT = 2**16
 _LENGTH = struct.Struct("<I")
-_MOST_CLASSES = 255
+MALFORMED, TOO_BIG, UNSUPPORTED = 1007, 1009, 1003  # why a websocket is closed
 
 Index = Annotated[int, Field(ge=0, lt=2**31)]
 Key = Annotated[str, Field(min_length=1, max_length=4096)]
@@ -28,17 +33,21 @@ Number = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 class FramingError(Exception):
-    """A frame that is none of the page's: the connection is closed, with this reason."""
+    """A frame that is none of the page's: the connection is closed, with this reason and code."""
+
+    def __init__(self, reason: str, code: int = MALFORMED) -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class Open(_Strict):
-    """Show an image."""
+class About(_Strict):
+    """Show an image, or ask where to annotate it next."""
 
-    op: Literal["open"]
+    op: Literal["open", "suggest"]
     image: Key
 
 
@@ -70,26 +79,11 @@ class Command(_Strict):
     seq: Number
 
 
-class Suggest(_Strict):
-    """Ask where to annotate next."""
-
-    op: Literal["suggest"]
-    image: Key
-
-
-class ClassEntry(_Strict):
-    """One class: value in the mask, name, colour."""
-
-    value: Annotated[int, Field(ge=0, lt=255)]
-    name: Annotated[str, Field(min_length=1, max_length=60)]
-    colour: Annotated[str, Field(pattern=r"^#[0-9a-f]{6}$")]
-
-
 class SetClasses(_Strict):
     """All classes anew."""
 
     op: Literal["classes"]
-    classes: Annotated[list[ClassEntry], Field(min_length=1, max_length=_MOST_CLASSES)]
+    classes: list[LabelClass]
 
 
 class Settings(_Strict):
@@ -106,36 +100,21 @@ class Export(_Strict):
     op: Literal["export"]
 
 
-Message = Open | View | Stroke | Command | Suggest | SetClasses | Settings | Export
+Message = About | View | Stroke | Command | SetClasses | Settings | Export
 _READER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="op")])
 
 
 def pack(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
-    """Make the frame of a message."""
-    text = json.dumps(header, ensure_ascii=False, allow_nan=False).encode("utf-8", errors="replace")
+    """Make the frame of a message; in its header NaN and infinity become null."""
+    plain = to_jsonable_python(header, inf_nan_mode="null", fallback=lambda number: number.item())
+    text = json.dumps(plain, ensure_ascii=False, allow_nan=False).encode("utf-8", errors="replace")
     return _LENGTH.pack(len(text)) + text + payload
 
 
 def split(frame: bytes) -> tuple[bytes, bytes]:
-    """Take a frame apart.
-
-    Parameters
-    ----------
-    frame : bytes
-        One binary frame of the websocket.
-
-    Returns
-    -------
-    tuple of bytes
-        The header, not yet read, and the payload.
-
-    Raises
-    ------
-    FramingError
-        If the lengths cannot be right.
-    """
+    """Take a frame apart into the header, not yet read, and the payload; a FramingError says that it cannot be."""
     if len(frame) > LIMIT:
-        raise FramingError(f"message of {len(frame)} bytes, at most {LIMIT} are taken")
+        raise FramingError(f"message of {len(frame)} bytes, at most {LIMIT}", TOO_BIG)
     if len(frame) < _LENGTH.size:
         raise FramingError("message without a header")
     (length,) = _LENGTH.unpack_from(frame)
@@ -179,3 +158,68 @@ def unpack_mask(stroke: Stroke, payload: bytes, size: tuple[int, int]) -> NDArra
         )
     bits = np.unpackbits(np.frombuffer(payload, dtype=np.uint8), count=height * width)
     return bits.astype(np.bool_).reshape(height, width)
+
+
+def labels_frame(image: str, drawing: Drawing, box: tuple[int, int, int, int]) -> bytes:
+    """Make the message about the labels within a box: first row and column, and those behind the last."""
+    top, left, bottom, right = box
+    values = drawing.labels[top:bottom, left:right]
+    header = {
+        "op": "labels",
+        "image": image,
+        "corner": (top, left),
+        "shape": values.shape,
+        "undo": drawing.can_undo,
+        "redo": drawing.can_redo,
+    }
+    return pack(header, values.tobytes())
+
+
+def prediction_frame(event: Prediction) -> bytes:
+    """Make the message about a block of a prediction: mask values, uncertainty, then one plane for each class."""
+    header = {
+        "op": "prediction",
+        "image": event.key,
+        "generation": event.generation,
+        "stride": int(event.stride),
+        "corner": event.corner,
+        "shape": event.values.shape,
+        "classes": event.classes,
+    }
+    return pack(header, event.values.tobytes() + event.uncertainty.tobytes() + event.probabilities.tobytes())
+
+
+def objects_frame(event: Objects) -> bytes:
+    """Make the message about objects: how many, and their outlines, one bit a pixel."""
+    header = {
+        "op": "objects",
+        "image": event.key,
+        "generation": event.generation,
+        "count": event.count,
+    }
+    return pack(header, np.packbits(outline(event.labels)).tobytes())
+
+
+def outline(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Find the pixels of objects that touch another object or the background."""
+    rim = np.zeros(labels.shape, dtype=np.bool_)
+    below, right = labels[1:] != labels[:-1], labels[:, 1:] != labels[:, :-1]
+    rim[1:] |= below
+    rim[:-1] |= below
+    rim[:, 1:] |= right
+    rim[:, :-1] |= right
+    rim &= labels != 0
+    return rim
+
+
+def one_line(error: Exception) -> str:
+    """Put what went wrong in one line, without a traceback."""
+    if isinstance(error, MemoryError):
+        return "out of memory: close other programs, or annotate smaller images"
+    if isinstance(error, SegkitError):
+        return str(error)
+    text = " ".join(str(error).split())
+    if isinstance(error, OSError):
+        reason = error.strerror or text
+        return f"{error.filename or 'file'}: {reason}: check the disk, its permissions and free space"
+    return f"segkit failed ({type(error).__name__}: {text}): labels drawn so far are kept; please report this"

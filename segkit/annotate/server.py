@@ -1,49 +1,125 @@
-"""The web server of ``segkit annotate``: page, pictures and one websocket."""
+"""The web server of ``segkit annotate``: page, pictures and one websocket, for the page with the printed address only.
+
+Any web page that is open in the same browser could send requests to 127.0.0.1. Three checks keep it out: a secret token,
+the Host header (a foreign name that resolves to 127.0.0.1), and the Origin of the websocket.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import math
+import mimetypes
 import os
 import secrets
 import signal
 import socket
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from segkit.annotate.events import one_line
-from segkit.annotate.guard import App, Guard
-from segkit.annotate.messages import LIMIT, FramingError
+from segkit.annotate.messages import LIMIT, UNSUPPORTED, FramingError, one_line
 from segkit.annotate.pictures import encode, render_tile
-from segkit.annotate.shared_session import SharedSession
-from segkit.annotate.tab_queue import TabQueue
+from segkit.annotate.shared_session import SharedSession, TabQueue
 from segkit.errors import InputError, OutputError, SegkitError
 
 if TYPE_CHECKING:
     from segkit.live import LiveSession, Project
 
 _STATIC = Path(__file__).parent / "static"
-_MIME = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
-_TOO_BIG, _UNSUPPORTED, _MALFORMED = 1009, 1003, 1007
+REFUSED = 1008  # websocket: policy violation
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
 # Connections that do not end by themselves are cut after so many seconds.
 _PATIENCE = 2
+
+
+class Guard:
+    """Answer requests with the right token, host and origin; refuse all others in one line."""
+
+    def __init__(self, app: App, *, token: str, port: int) -> None:
+        self._app, self._token = app, token
+        self._cookie = f"segkit-{port}"
+        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        self._origins = {f"http://{host}" for host in self._hosts}
+        sockets = " ".join(f"ws://{host}" for host in sorted(self._hosts))
+        self._headers = [
+            (name.encode(), value.encode())
+            for name, value in {
+                "content-security-policy": f"default-src 'self'; connect-src 'self' {sockets}; img-src 'self' blob:; "
+                "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+                "x-content-type-options": "nosniff",
+                "referrer-policy": "no-referrer",
+                "cross-origin-resource-policy": "same-origin",
+                "cross-origin-opener-policy": "same-origin",
+                "cache-control": "no-store",
+            }.items()
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        asked = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
+        fault = self._fault(scope["type"], headers, asked)
+        if fault is None:
+            await self._app(scope, receive, self._adding(send, new=self._is_token(asked)))
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": REFUSED, "reason": fault})
+        else:
+            kind = [(b"content-type", b"text/plain; charset=utf-8")]
+            await send({"type": "http.response.start", "status": 403, "headers": kind + self._headers})
+            await send({"type": "http.response.body", "body": f"{fault}\n".encode()})
+
+    def _fault(self, kind: str, headers: dict[str, str], asked: str) -> str | None:
+        if headers.get("host", "") not in self._hosts:
+            return "wrong host: open the address that segkit annotate printed"
+        origin = headers.get("origin")
+        if origin not in self._origins and (kind == "websocket" or origin is not None):
+            return "wrong origin: only the page of segkit annotate may connect"
+        if not (self._is_token(asked) or self._is_token(self._read_cookie(headers.get("cookie", "")))):
+            return "no valid token: open the address that segkit annotate printed, with its token"
+        return None
+
+    def _is_token(self, text: str) -> bool:
+        return secrets.compare_digest(text.encode(), self._token.encode())
+
+    def _read_cookie(self, header: str) -> str:
+        # by hand: a cookie of another program on this machine must not hide ours, whatever is in it
+        entries = (entry.strip().partition("=") for entry in header.split(";"))
+        return next((value for name, _, value in entries if name == self._cookie), "")
+
+    def _adding(self, send: Send, *, new: bool) -> Send:
+        """Add the security headers to every answer, and the cookie to that of the printed address."""
+        cookie = f"{self._cookie}={self._token}; HttpOnly; SameSite=Strict; Path=/"
+
+        async def sending(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                added = [*self._headers, (b"set-cookie", cookie.encode())] if new else self._headers
+                message = {**message, "headers": [*message.get("headers", []), *added]}
+            await send(message)
+
+        return sending
 
 
 def make_app(project: Project, session: LiveSession, *, token: str, port: int) -> App:
@@ -67,18 +143,10 @@ def make_app(project: Project, session: LiveSession, *, token: str, port: int) -
     """
     shared = SharedSession(project, session)
     session.subscribe(shared.listen)
-    files = {path.name: path.read_bytes() for path in sorted(_STATIC.iterdir()) if path.suffix in _MIME}
+    mimetypes.add_type("text/javascript", ".js")  # Windows may know it as another type
 
-    def send_file(name: str) -> Response:
-        if name not in files:
-            return PlainTextResponse("no such file\n", status_code=404)
-        return Response(files[name], media_type=_MIME[Path(name).suffix])
-
-    def page(_: Request) -> Response:
-        return send_file("index.html")
-
-    def static(request: Request) -> Response:
-        return send_file(request.path_params["name"])
+    async def page(_: Request) -> Response:
+        return FileResponse(_STATIC / "index.html")
 
     async def thumbnail(request: Request) -> Response:
         return await _picture(lambda: shared.pictures.thumbnail(_known(shared, request)))
@@ -91,7 +159,7 @@ def make_app(project: Project, session: LiveSession, *, token: str, port: int) -
 
     routes = [
         Route("/", page),
-        Route("/static/{name}", static),
+        Mount("/static", StaticFiles(directory=_STATIC)),
         Route("/thumbnail/{key:path}", thumbnail),
         Route("/tile/{key:path}/{level:int}/{row:int}/{column:int}", tile),
         WebSocketRoute("/ws", connect),
@@ -183,16 +251,11 @@ async def _converse(shared: SharedSession, websocket: WebSocket) -> None:
             received = await websocket.receive()
             if received["type"] == "websocket.disconnect":
                 return
-            frame = received.get("bytes")
-            if frame is None:
-                await websocket.close(_UNSUPPORTED, "text message, expected a binary one")
-                return
-            if len(frame) > LIMIT:
-                await websocket.close(_TOO_BIG, f"message of {len(frame)} bytes, at most {LIMIT}")
-                return
+            if (frame := received.get("bytes")) is None:
+                raise FramingError("text message, expected a binary one", UNSUPPORTED)
             await shared.handle(tab, page, frame)
     except FramingError as error:
-        await websocket.close(_MALFORMED, str(error)[:120])
+        await websocket.close(error.code, str(error)[:120])
     except (WebSocketDisconnect, RuntimeError):  # gone while it was being answered
         return
     finally:
@@ -222,7 +285,7 @@ async def _picture(draw: Callable[[], bytes]) -> Response:
     try:
         return Response(await run_in_threadpool(draw), media_type="image/png")
     except SegkitError as error:
-        return PlainTextResponse(f"{' '.join(str(error).split())}\n", status_code=404)
+        return PlainTextResponse(f"{error}\n", status_code=404)
 
 
 def _known(shared: SharedSession, request: Request) -> str:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
 from segkit._files import stamp_of
 from segkit.annotate import messages
-from segkit.annotate.events import advice_frame, objects_frame, one_line, plain
-from segkit.annotate.messages import FramingError, pack
+from segkit.annotate.messages import (
+    FramingError,
+    labels_frame,
+    objects_frame,
+    one_line,
+    pack,
+    prediction_frame,
+)
 from segkit.annotate.pictures import Pictures
-from segkit.annotate.tab_queue import TabQueue
 from segkit.errors import InputError
 from segkit.images import UNLABELLED
 from segkit.live import (
+    Drawing,
     Event,
     Expected,
     Failed,
@@ -33,7 +39,97 @@ from segkit.live import (
 )
 
 Answer = TypeVar("Answer")
+Box = tuple[int, int, int, int]
 _MOST_PAGES_REMEMBERED = 1000
+_MOST_FAILURES = 20
+
+
+class TabQueue:
+    """Messages for one tab that shows one image; however slow the tab, few wait for it."""
+
+    # Labels are kept as the box that changed, and read when they are sent. Of predictions the blocks of the newest
+    # generation are kept, of anything else the newest message.
+
+    def __init__(self) -> None:
+        self.image: str | None = None
+        self._changed = asyncio.Event()
+        self._first: deque[bytes] = deque()
+        self._box: Box | None = None
+        self._generation = -1
+        self._blocks: dict[tuple[int, tuple[int, int]], Prediction] = {}
+        self._newest: dict[str, bytes] = {}
+        self._states: dict[str, str] = {}
+        self._failures: deque[str] = deque(maxlen=_MOST_FAILURES)
+
+    def send_first(self, frame: bytes) -> None:
+        """Send this before all else."""
+        self._first.append(frame)
+        self._changed.set()
+
+    def show(self, image: str, frame: bytes, size: tuple[int, int]) -> None:
+        """Start to show an image: its description, then all its labels."""
+        self.image, self._box = image, (0, 0, *size)
+        self._blocks, self._generation = {}, -1
+        for slot in ("objects", "advice"):
+            self._newest.pop(slot, None)
+        self.send_first(frame)
+
+    def mark_changed(self, image: str, box: Box) -> None:
+        """Labels within this box have changed."""
+        if image == self.image:
+            old = self._box or box
+            self._box = (min(old[0], box[0]), min(old[1], box[1]), max(old[2], box[2]), max(old[3], box[3]))
+            self._changed.set()
+
+    def add_prediction(self, event: Prediction) -> None:
+        """Show a block of a prediction; those of older generations are dropped."""
+        if event.key != self.image or event.generation < self._generation:
+            return
+        if event.generation > self._generation:
+            self._generation, self._blocks = event.generation, {}
+        self._blocks[event.stride, event.corner] = event
+        self._changed.set()
+
+    def send(self, slot: str, message: Mapping[str, Any] | bytes) -> None:
+        """Send this header or frame, in place of what waits in the same slot."""
+        self._newest[slot] = message if isinstance(message, bytes) else pack(message)
+        self._changed.set()
+
+    def set_state(self, image: str, state: str) -> None:
+        """Note how much of an image is labelled."""
+        self._states[image] = state
+        self._changed.set()
+
+    def send_error(self, message: str) -> None:
+        """Show an error."""
+        self._failures.append(message)
+        self._changed.set()
+
+    async def wait(self) -> None:
+        """Wait until there is something to send."""
+        await self._changed.wait()
+        self._changed.clear()
+
+    def take(self, drawing: Drawing | None) -> Iterator[bytes]:
+        """Yield frames to send, in the order the page needs, and forget them; `wait` says whether there are more."""
+        while self._first:
+            yield self._first.popleft()
+        if self._box is not None and drawing is not None and self.image is not None:
+            box, self._box = self._box, None
+            yield labels_frame(self.image, drawing, box)
+        newest, self._newest = self._newest, {}
+        yield from newest.values()
+        if self._states:
+            states, self._states = self._states, {}
+            yield pack({"op": "states", "images": states})
+        while self._failures:
+            yield pack({"op": "failed", "message": self._failures.popleft()})
+        if self._blocks:
+            # One block at a time, so that strokes of other tabs need not wait for all; coarse ones show the image soon.
+            where = max(self._blocks, key=lambda block: block[0])
+            yield prediction_frame(self._blocks.pop(where))
+        if self._blocks:
+            self._changed.set()
 
 
 class SharedSession:
@@ -76,7 +172,7 @@ class SharedSession:
                 for entry in self.project.images
             ],
             "classes": self._classes(),
-            "unlabelled": int(UNLABELLED),
+            "unlabelled": UNLABELLED,
             "has_model": self.session.has_model,
             "output": str(self.project.output),
             "applied": self._last.get(page, 0),
@@ -85,7 +181,7 @@ class SharedSession:
         tab.send_first(pack(greeting))
         self.tabs.add(tab)
         if self.session.points and "expected" not in self._newest:  # of an earlier run
-            self._newest["expected"] = {"op": "expected", "points": plain(self.session.points)}
+            self._newest["expected"] = {"op": "expected", "points": self.session.points}
         for op, header in self._newest.items():
             tab.send(op, header)
 
@@ -106,13 +202,15 @@ class SharedSession:
             raise
         except (
             Exception
-        ) as error:  # even a fault of segkit must not end the connection: the page would try again
+        ) as error:  # even of segkit itself: it must not end the connection, the page would try again
             tab.send_error(one_line(error))
 
     async def _do(self, tab: TabQueue, page: str, message: messages.Message, payload: bytes) -> None:
         match message:
-            case messages.Open():
+            case messages.About(op="open"):
                 await self._open(tab, page, message.image)
+            case messages.About():
+                self._start(self._suggest(message.image), tab)
             case messages.View():
                 await self._in_turn(lambda: self._look(message.image, message.box))
             case messages.Stroke() | messages.Command():
@@ -125,8 +223,6 @@ class SharedSession:
                 await self._set_classes(message)
             case messages.Settings():
                 await self._set(message)
-            case messages.Suggest():
-                self._start(self._suggest(message.image), tab)
             case messages.Export():
                 self._start(self._export(tab), tab)
 
@@ -147,7 +243,7 @@ class SharedSession:
             "channels": n_channels,
             "levels": len(pyramid.levels),
             "depth": pyramid.depth,
-            "range": [[float(low), float(high)] for low, high in zip(pyramid.low, pyramid.high, strict=True)],
+            "range": list(zip(pyramid.low.tolist(), pyramid.high.tolist(), strict=True)),
         }
         tab.show(image, pack(header), (height, width))
         self._forget()
@@ -159,7 +255,7 @@ class SharedSession:
         await self._in_turn(lambda: self._show(image, anew=True))
         # what a lost connection kept from the page
         self._acknowledge(tab, page, image)
-        version = int(self.project.labels(image).version)
+        version = self.project.labels(image).version
         if image not in await self._in_turn(self.project.unsaved):
             tab.send(f"saved {image}", {"op": "saved", "image": image, "version": version})
 
@@ -190,7 +286,6 @@ class SharedSession:
         try:
             await self._in_turn(lambda: self._show(image))
             if isinstance(message, messages.Stroke):
-                self._check_value(message.value)
                 mask = messages.unpack_mask(message, payload, (height, width))
                 stroke = f"{page} {message.stroke}"
                 await self._in_turn(
@@ -202,29 +297,14 @@ class SharedSession:
             tab.mark_changed(image, (0, 0, height, width))  # the page drew it already: show what is true
             raise
 
-    def _check_value(self, value: int) -> None:
-        known = sorted(entry.value for entry in self.project.classes)
-        if value not in known and value != UNLABELLED:
-            raise InputError(
-                f"stroke of value {value}, and the classes have {known}: choose a class, draw again"
-            )
-
     def _acknowledge(self, tab: TabQueue, page: str, image: str) -> None:
-        version = int(self.project.labels(image).version)
+        version = self.project.labels(image).version
         header = {"op": "applied", "image": image, "seq": self._last.get(page, 0), "version": version}
         tab.send(f"applied {image}", header)
 
     async def _set_classes(self, message: messages.SetClasses) -> None:
-        first = self.project.classes[0]
         try:
-            for what in ("value", "name"):
-                if len({getattr(entry, what) for entry in message.classes}) < len(message.classes):
-                    raise InputError(f"two classes with the same {what}: give each its own")
-            classes = [
-                replace(first, value=entry.value, name=entry.name, colour=entry.colour)
-                for entry in message.classes
-            ]
-            await self._in_turn(lambda: self.session.set_classes(classes))
+            await self._in_turn(lambda: self.session.set_classes(message.classes))
         finally:  # the page shows what is true, also after a refusal
             for tab in self.tabs:
                 tab.send("classes", {"op": "classes", "classes": self._classes()})
@@ -243,7 +323,8 @@ class SharedSession:
 
     async def _suggest(self, image: str) -> None:
         advice = await run_in_threadpool(self.session.suggest, image)
-        self._send_about("advice", image, advice_frame(image, advice))
+        header = {"op": "advice", "image": image, "boxes": advice.boxes, "ranking": advice.ranking}
+        self._send_about("advice", image, pack(header))
 
     async def _export(self, tab: TabQueue) -> None:
         made = await run_in_threadpool(self.session.export)
@@ -288,9 +369,9 @@ class SharedSession:
             case Status():
                 if event.task == "needs labels" and event.key is not None:
                     self._predicted.pop(event.key, None)
-                self._send_to_all("status", plain(event))
+                self._send_to_all("status", asdict(event))
             case Expected():
-                self._send_to_all("expected", plain(event))
+                self._send_to_all("expected", asdict(event))
 
     def _send_to_all(self, op: str, content: dict[str, Any]) -> None:
         """Pass a message to every tab, and to those to come."""
@@ -353,13 +434,10 @@ class SharedSession:
             return await run_in_threadpool(work)
 
     def _settings(self) -> dict[str, Any]:
-        return {"live": bool(self.session.live), "source": self.session.source}
+        return {"live": self.session.live, "source": self.session.source}
 
     def _classes(self) -> list[dict[str, Any]]:
-        return [
-            {"value": int(entry.value), "name": entry.name, "colour": entry.colour.lower()}
-            for entry in self.project.classes
-        ]
+        return [asdict(entry) | {"colour": entry.colour.lower()} for entry in self.project.classes]
 
     def _read_states(self) -> dict[str, str]:
         begun = set(self.project.annotated())

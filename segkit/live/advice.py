@@ -151,10 +151,9 @@ def suggest_regions(
 ) -> list[Box]:
     """Mark the regions of an image that are worth most; labelled pixels are worth nothing."""
     thinned, step = _thinned(features, CELLS_OF_IMAGE)
-    kept = thinned.reshape(len(thinned), -1)[model.classifier.channels_].T
-    decisions = model.classifier.decision_function(kept)
-    unsure = uncertainty(model.rule.probabilities(decisions))
-    scores = (unsure * known.distance(model.classifier.standardise(kept))).reshape(thinned.shape[1:])
+    kept = thinned[model.classifier.channels_].reshape(-1, thinned[0].size).T
+    scores = uncertainty(model.rule.probabilities(model.decide_coarse(thinned)))
+    scores *= known.distance(model.classifier.standardise(kept)).reshape(scores.shape)
     stride = features.stride * step
     # a cell that would lie beyond the last pixel is read there
     rows, cols = (

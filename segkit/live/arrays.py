@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from segkit._common import count, first_few
 from segkit.errors import InputError, OutputError
-from segkit.images.labels import UNLABELLED
 from segkit.images.read import check_image, to_float
 from segkit.images.write import save_as, write_mask
-from segkit.live.classes import LabelClass, check_classes, default_classes, without_class
-from segkit.live.drawing import Drawing, Patch
+from segkit.live.classes import LabelClass, without_class
+from segkit.live.drawing import Drawing, has_labels
+from segkit.live.project import BaseProject
 
 _LISTED = "exported.json"
 
@@ -32,7 +31,7 @@ class ArrayEntry:
     key: str
 
 
-class ArrayProject:
+class ArrayProject(BaseProject):
     """Images given as arrays, their label images, and the classes, in memory.
 
     Parameters
@@ -81,12 +80,10 @@ class ArrayProject:
         classes: Sequence[LabelClass] | None = None,
         output: str | Path | None = None,
     ) -> None:
-        self.classes = default_classes() if classes is None else check_classes(classes)
+        super().__init__(classes)
         self.output = None if output is None else Path(output)
         self.images: list[ArrayEntry] = []
         self._pixels: dict[str, NDArray[Any]] = {}
-        self._drawings: dict[str, Drawing] = {}
-        self._guard = threading.RLock()
         for key, image in (images or {}).items():
             self.add(key, image)
 
@@ -115,7 +112,8 @@ class ArrayProject:
             raise InputError(
                 f"{key}: labels of {drawing.shape} pixels, the image has {shape}: give labels of its size"
             )
-        self._check_values(key, drawing.labels)
+        if odd := without_class(drawing.labels, self.classes):
+            raise InputError(f"{key}: labels hold {odd}: add classes of these values")
         with self._guard:
             self._pixels[key], self._drawings[key] = pixels, drawing
             self.images = [*self.images, ArrayEntry(key)]
@@ -136,38 +134,7 @@ class ArrayProject:
 
     def annotated(self) -> list[str]:
         """List the names of images with labels, in the order of `images`."""
-        return [entry.key for entry in self.images if _has_labels(self._drawings[entry.key])]
-
-    def accept(self, key: str, ids: ArrayLike) -> Patch:
-        """Take predictions, (H, W) uint8 values of classes, as labels of all pixels without one.
-
-        255 leaves a pixel without. Returns the whole label image. Another size, or values without a class, raise an
-        InputError.
-        """
-        self._check_values(key, np.asarray(ids))
-        return self.labels(key).fill_unlabelled(ids)
-
-    def set_classes(self, classes: Sequence[LabelClass]) -> None:
-        """Rename classes, change colours, add classes, or remove those without labels; see `Project.set_classes`."""
-        checked = check_classes(classes)
-        with self._guard:
-            kept = {one.value for one in checked}
-            removed = {one.value: one.name for one in self.classes if one.value not in kept}
-            for key, drawing in self._drawings.items():
-                held = removed.keys() & set(np.unique(drawing.labels).tolist())
-                if held:
-                    raise InputError(
-                        f"class {removed[min(held)]} has labels in {key}: erase them or give them another class, "
-                        "then remove it"
-                    )
-            self.classes = checked
-            if removed:  # undo could bring their labels back
-                for drawing in self._drawings.values():
-                    drawing.forget()
-
-    def training_options(self) -> dict[str, Any]:
-        """Return the options with which `segkit.images.load_pairs` reads the label images."""
-        return {"labels": {one.value: one.name for one in self.classes}, "unlabelled": UNLABELLED}
+        return [entry.key for entry in self.images if has_labels(self._drawings[entry.key].labels)]
 
     def training_files(self) -> tuple[Path, Path]:
         """Write annotated images and label images to ``images/`` and ``masks/`` of the folder; return these two.
@@ -220,14 +187,6 @@ class ArrayProject:
             raise InputError(
                 f"{key}: no image of this name, there are {first_few(list(self._pixels)) or 'none'}: give one of them"
             )
-
-    def _check_values(self, key: str, labels: NDArray[Any]) -> None:
-        if odd := without_class(labels, self.classes):
-            raise InputError(f"{key}: labels hold {odd}: add classes of these values")
-
-
-def _has_labels(drawing: Drawing) -> bool:
-    return bool((drawing.labels != UNLABELLED).any())
 
 
 def _stems(keys: Sequence[str]) -> list[str]:

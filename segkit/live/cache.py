@@ -7,36 +7,27 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import sys
 import time
-import uuid
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from segkit import __version__
 from segkit._common import is_whole
+from segkit._files import atomic
 from segkit.errors import ConfigError
 from segkit.features.base import FeatureMaps, FilterBank, as_image
 from segkit.features.registry import bank_to_dict
+from segkit.segmentation.model_file import digest_arrays
 
-_INDEX = "maps.json"
-_FORMAT = 1
-_UNFINISHED = ".part-"
-_LONGEST_WRITE = 24 * 3600.0  # seconds; a part that is older was left by a program that was killed
-
-
-class _Entry(NamedTuple):
-    """An entry of the cache: when it was last used, in ns, its bytes, its folder."""
-
-    used: int
-    n_bytes: int
-    folder: Path
+_FORMAT = 2
+_LONGEST_WRITE = (
+    24 * 3600.0
+)  # seconds; an unfinished file that is older was left by a program that was killed
 
 
 class FeatureCache:
@@ -74,22 +65,16 @@ class FeatureCache:
         Values are read from disk as they are needed. A key, as `content_key` makes it, is of letters and digits; others
         raise a ConfigError.
         """
-        folder = self._folder_of(key)
-        index = folder / _INDEX
+        path = self._path_of(key)
         try:
-            maps = _read_maps(folder)
-        except FileNotFoundError:
-            # an entry without one of its files is damaged; one without a folder was never there
-            if folder.exists():
-                _remove(folder)
-            return None
+            maps = _read(path)
         except (ValueError, TypeError, KeyError, EOFError):
-            _remove(folder)
+            _remove(path)
             return None
-        except OSError:  # a disk that is not there for now
+        except OSError:  # there is none, or the disk is not there for now
             return None
         with contextlib.suppress(OSError):  # it may have been removed by now, or be read-only
-            os.utime(index)
+            os.utime(path)
         return maps
 
     def put(self, key: str, maps: list[FeatureMaps]) -> list[FeatureMaps]:
@@ -98,49 +83,39 @@ class FeatureCache:
         Other entries are removed if there is no room. If the maps cannot be kept, `maps` itself is returned; a full
         disk warns once. Keys are as for `get`.
         """
-        folder = self._folder_of(key)
+        path = self._path_of(key)
         n_bytes = sum(stack.values.nbytes for stack in maps)
         if n_bytes > self.limit:
             return maps
-        part = self.folder / f"{_UNFINISHED}{uuid.uuid4().hex}"
         try:
-            self._make_room(self.limit - n_bytes, but=folder)
-            part.mkdir(parents=True)
-            _write(part, maps)
-            _publish(part, folder)
+            self._make_room(self.limit - n_bytes, but=path)
+            with atomic(path) as part:
+                _write(part, maps)
         except OSError as error:
-            self._warn(error)
-            return maps
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+            if not path.is_file():  # Windows does not replace an entry of another program that is in use
+                self._warn(error)
         return self.get(key) or maps
 
-    def _folder_of(self, key: str) -> Path:
-        # keys become names of folders
+    def _path_of(self, key: str) -> Path:
+        # keys become names of files
         if not re.fullmatch(r"[0-9A-Za-z_-]{1,128}", key):
             raise ConfigError(f"key {key!r}: give letters and digits, as content_key does")
-        return self.folder / key
+        return self.folder / f"{key}.npy"
 
     def _make_room(self, limit: int, *, but: Path) -> None:
         """Remove the least recently used entries until the others hold at most `limit` bytes."""
-        entries = sorted(entry for entry in self._entries() if entry.folder != but)
-        total = sum(entry.n_bytes for entry in entries)
-        for entry in entries:
-            if total <= limit:
-                break
-            if _remove(entry.folder):
-                total -= entry.n_bytes
-
-    def _entries(self) -> Iterator[_Entry]:
-        """Find all entries; parts that a killed program left are removed on the way."""
-        for folder in list(self.folder.iterdir()) if self.folder.is_dir() else []:
-            # whatever else lies there is left alone, and another program may remove entries meanwhile
-            with contextlib.suppress(OSError):
-                if not folder.name.startswith(_UNFINISHED):
-                    used = (folder / _INDEX).stat().st_mtime_ns
-                    yield _Entry(used, sum(file.stat().st_size for file in folder.iterdir()), folder)
-                elif time.time() - folder.stat().st_mtime > _LONGEST_WRITE:
-                    shutil.rmtree(folder, ignore_errors=True)
+        entries = []
+        for path in self.folder.glob("*.npy"):
+            with contextlib.suppress(OSError):  # another program may remove it meanwhile
+                found = path.stat()
+                if not path.name.startswith("."):
+                    entries.append((found.st_mtime_ns, found.st_size, path))
+                elif time.time() - found.st_mtime > _LONGEST_WRITE:
+                    path.unlink()
+        total = sum(n_bytes for _, n_bytes, path in entries if path != but)
+        for _, n_bytes, path in sorted(entries):
+            if path != but and total > limit and _remove(path):
+                total -= n_bytes
 
     def _warn(self, error: OSError) -> None:
         if self._has_warned:
@@ -158,14 +133,13 @@ def content_key(image: ArrayLike, bank: FilterBank, tile: str) -> str:
     image = as_image(image)
     n_image_channels = image.shape[2]
     weights = bank.weights_used(np.arange(bank.n_channels(n_image_channels)), n_image_channels)
-    digests = {name: _digest(weight) for name, weight in weights.items()}
     description = bank_to_dict(bank)
     entries = {
         "format": _FORMAT,
         "version": __version__,
-        "image": _digest(image),
-        "bank": _without_sources(description) if digests else description,
-        "weights": digests,
+        "image": digest_arrays({"image": image}),
+        "bank": _without_sources(description) if weights else description,
+        "weights": digest_arrays(weights),
         "tile": tile,
     }
     return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
@@ -186,13 +160,6 @@ def default_folder() -> Path:
     return caches / "segkit" / "features"
 
 
-def _digest(array: NDArray[Any]) -> str:
-    """Hash the values, shape and dtype of an array."""
-    array = np.asarray(array)
-    kind = f"{array.dtype.str} {array.shape} ".encode()
-    return hashlib.sha256(kind + np.ascontiguousarray(array).tobytes()).hexdigest()
-
-
 def _without_sources(description: Any) -> Any:
     """Leave out where weights come from: their values are hashed."""
     if isinstance(description, list):
@@ -202,69 +169,50 @@ def _without_sources(description: Any) -> Any:
     return description
 
 
-def _read_maps(folder: Path) -> list[FeatureMaps]:
-    """Read an entry; raises what damage makes NumPy and JSON raise."""
-    entries = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
-    if entries["format"] != _FORMAT:
-        raise ValueError("another format")
+def _write(path: Path, maps: list[FeatureMaps]) -> None:
+    """Write arrays one after the other: bytes of JSON about the maps, then the values of each."""
+    index = [
+        {"indices": stack.indices.tolist(), "stride": stack.stride, "offset": stack.offset} for stack in maps
+    ]
+    text = json.dumps({"format": _FORMAT, "maps": index}, default=float).encode()
+    with path.open("wb") as file:
+        np.save(file, np.frombuffer(text, dtype=np.uint8), allow_pickle=False)
+        for stack in maps:
+            np.save(file, np.ascontiguousarray(stack.values, dtype=np.float32), allow_pickle=False)
+
+
+def _read(path: Path) -> list[FeatureMaps]:
+    """Read an entry, its values as they are needed; raises what damage makes NumPy and JSON raise."""
     maps = []
-    for place, entry in enumerate(entries["maps"]):
-        path, is_empty = folder / f"{place}.npy", not all(entry["shape"])
-        # a file without values cannot be mapped
-        values = np.load(path, mmap_mode=None if is_empty else "r", allow_pickle=False)
-        indices = np.asarray(entry["indices"], dtype=np.intp)
-        if values.dtype != np.float32 or list(values.shape) != entry["shape"] or len(indices) != len(values):
-            raise ValueError("values do not fit the index")
-        offset = entry["offset"]
-        maps.append(
-            FeatureMaps(
-                values, indices, entry["stride"], tuple(offset) if isinstance(offset, list) else offset
+    with path.open("rb") as file:
+        index = json.loads(np.load(file, allow_pickle=False).tobytes())
+        if index["format"] != _FORMAT:
+            raise ValueError("another format")
+        for entry in index["maps"]:
+            np.lib.format.read_magic(file)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            indices, offset = np.asarray(entry["indices"], dtype=np.intp), entry["offset"]
+            if dtype != np.float32 or len(shape) != 3 or shape[0] != indices.size:
+                raise ValueError("values do not fit the index")
+            # a part of a file without values cannot be mapped
+            values = (
+                np.memmap(path, np.float32, "r", file.tell(), shape)
+                if all(shape)
+                else np.empty(shape, dtype=np.float32)
             )
-        )
+            file.seek(values.nbytes, os.SEEK_CUR)
+            maps.append(
+                FeatureMaps(
+                    values, indices, entry["stride"], tuple(offset) if isinstance(offset, list) else offset
+                )
+            )
     return maps
 
 
-def _write(folder: Path, maps: list[FeatureMaps]) -> None:
-    """Write an entry, on the disk before it gets its name."""
-    for place, stack in enumerate(maps):
-        with (folder / f"{place}.npy").open("wb") as file:
-            np.save(file, np.asarray(stack.values, dtype=np.float32), allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-    entries = [
-        {
-            "shape": list(stack.values.shape),
-            "indices": stack.indices.tolist(),
-            "stride": float(stack.stride),
-            "offset": [float(axis) for axis in stack.offset]
-            if isinstance(stack.offset, tuple)
-            else float(stack.offset),
-        }
-        for stack in maps
-    ]
-    with (folder / _INDEX).open("w", encoding="utf-8") as file:
-        json.dump({"format": _FORMAT, "maps": entries}, file)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _publish(part: Path, folder: Path) -> None:
-    """Move a finished entry to its name; one that is there already, from another program, stays."""
+def _remove(path: Path) -> bool:
+    """Remove an entry; False if the system keeps files in use."""
     try:
-        part.rename(folder)
-    except OSError:
-        if (folder / _INDEX).is_file():
-            return
-        _remove(folder)
-        part.rename(folder)
-
-
-def _remove(folder: Path) -> bool:
-    """Remove an entry at once for all who look for it; False if the system keeps files in use."""
-    doomed = folder.with_name(f"{_UNFINISHED}{uuid.uuid4().hex}")
-    try:
-        folder.rename(doomed)
+        path.unlink()
     except OSError:
         return False
-    shutil.rmtree(doomed, ignore_errors=True)
     return True

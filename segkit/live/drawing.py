@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -218,6 +218,11 @@ class Drawing:
         top, left = (min(piece.corner[axis] for piece in pieces) for axis in (0, 1))
         bottom, right = (max(piece.corner[axis] + piece.shape[axis] for piece in pieces) for axis in (0, 1))
         return Patch((top, left), self._labels[top:bottom, left:right].copy())
+
+
+def has_labels(labels: NDArray[Any]) -> bool:
+    """Return whether any pixel of a label image has a label."""
+    return bool((labels != UNLABELLED).any())
 
 
 def _clip(start: int, length: int, most: int) -> tuple[int, int]:

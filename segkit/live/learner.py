@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -12,14 +13,18 @@ from numpy.typing import NDArray
 from segkit._common import FloatArray, pass_on
 from segkit._threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
+from segkit.features import FeatureMaps
+from segkit.features.tiles import whole
+from segkit.features.views import View
 from segkit.images import UNLABELLED
 from segkit.images.sampling import HALF, PixelSample, assign_folds, fair_shares, pixel_groups
 from segkit.kernels import LinearGaussianMixture
+from segkit.segmentation.dense import decide_in
 from segkit.segmentation.fit import make_classifier
 from segkit.segmentation.held_out import N_FOLDS, hold_out, usual_penalty
 from segkit.segmentation.segmenter import ALPHAS, Segmenter
 from segkit.segmentation.summary import HeldOutScores
-from segkit.segmentation.threshold import DecisionRule, label_pixels
+from segkit.segmentation.threshold import DecisionRule
 
 IntArray = NDArray[np.intp]
 
@@ -46,16 +51,10 @@ class LiveModel:
     rule: DecisionRule
 
     def decide_coarse(self, coarse: FloatArray) -> FloatArray:
-        """Decide at cells of a coarse grid; (n_channels, h, w) -> (h, w, n_outputs)."""
-        kept = coarse[self.classifier.channels_]
-        X = np.ascontiguousarray(kept.reshape(len(kept), -1).T)
+        """Decide at cells of a coarse grid, of channels less their image means; (n_channels, h, w) -> (h, w, n_outputs)."""
+        view = View(whole(coarse.shape[1:]), [FeatureMaps(coarse, np.arange(len(coarse)))])
         with single_threaded_blas():
-            decisions = self.classifier.decision_function(X)
-        return decisions.reshape(*coarse.shape[1:], -1)
-
-    def label(self, decisions: FloatArray, threshold: float) -> NDArray[np.uint8]:
-        """Return the mask values of decisions (h, w, n_outputs), (h, w)."""
-        return self.values[label_pixels(decisions, threshold)]
+            return decide_in(view, self.classifier, np.zeros(self.classifier.channels_.size, np.float32))
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,15 +103,20 @@ def _rank(pixels: IntArray) -> IntArray:
     return bits.astype(np.intp)
 
 
-Read = Callable[[str, IntArray, IntArray], FloatArray]
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """Drawn pixels of all images: their features (n, n_channels), and the mask values that their labels stand for."""
 
-
-@dataclass(eq=False)
-class _Features:
-    """Features of drawn pixels of an image, by flat index."""
-
-    pixels: IntArray
+    sample: PixelSample
     X: FloatArray
+    values: NDArray[np.uint8]
+    shapes: list[tuple[int, int]]
+    sparse: list[int]  # places of images of which less than half is labelled
+
+    @property
+    def groups(self) -> IntArray:
+        """Image of each pixel, or its block in a single one."""
+        return pixel_groups(self.sample, self.shapes)
 
 
 @dataclass(eq=False)
@@ -121,161 +125,121 @@ class Learner:
 
     segmenter: Segmenter
     strides: NDArray[np.float64]
-    read: Read
-    _known: dict[str, _Features] = field(default_factory=dict, init=False)
+    read: Callable[[str, IntArray, IntArray], FloatArray]
+    # of each image, rising flat indices of the pixels drawn last, and their features
+    _known: dict[str, tuple[IntArray, FloatArray]] = field(default_factory=dict, init=False)
     _classifier: PixelClassifier | None = field(default=None, init=False)
     _selected_for: tuple[bytes, int, int] = field(default=(b"", 0, 0), init=False)
     _evaluated: tuple[bytes, DecisionRule] | None = field(default=None, init=False)
-    _drawn: tuple[PixelSample, FloatArray, list[tuple[int, int]], NDArray[np.uint8], list[int]] | None = (
-        field(default=None, init=False)
-    )
+    _drawn: _Drawn | None = field(default=None, init=False)
 
     def fit(self, labelled: Mapping[str, Labelled]) -> LiveModel | None:
         """Refit, from where the last fit ended; return None while fewer than two classes have labels."""
         images = {key: one for key, one in labelled.items() if one.counts}
         # an image may be another one by the time that it has labels again
         self._known = {key: known for key, known in self._known.items() if key in images}
-        totals: dict[int, int] = {}
-        for one in images.values():
-            for value, number in one.counts.items():
-                totals[value] = totals.get(value, 0) + number
-        totals = {value: number for value, number in sorted(totals.items()) if number >= 2}
+        counts = sum((Counter(one.counts) for one in images.values()), Counter[int]())
+        totals = {value: number for value, number in sorted(counts.items()) if number >= 2}
         if len(totals) < 2:
             return None
-        sample, X = self._draw(images, totals)
-        shapes = [one.shape for one in images.values()]
-        values = np.array(list(totals), dtype=np.uint8)
-        sparse = [place for place, one in enumerate(images.values()) if one.is_sparse]
-        self._drawn = sample, X, shapes, values, sparse
-        groups = pixel_groups(sample, shapes)
+        self._drawn = drawn = self._draw(images, totals)
         with single_threaded_blas():
-            classifier = self._refitted(
-                X, sample, groups, values.tobytes(), sum(totals.values()), len(images)
-            )
-        rule = DecisionRule.by_sign(values.size)
-        if self._evaluated is not None and self._evaluated[0] == values.tobytes():
+            self._classifier = self._refitted(drawn, sum(totals.values()))
+        rule = DecisionRule.by_sign(drawn.values.size)
+        if self._evaluated is not None and self._evaluated[0] == drawn.values.tobytes():
             rule = self._evaluated[1]
-        return LiveModel(values, classifier, rule)
+        return LiveModel(drawn.values, self._classifier, rule)
 
     def evaluate(self, model: LiveModel) -> tuple[LiveModel, HeldOutScores] | None:
         """Hold out images (blocks, of a single one) in turn, for threshold, probabilities and expected IoU."""
-        if self._drawn is None:
+        drawn = self._drawn
+        if drawn is None or drawn.values.tobytes() != model.values.tobytes():
             return None
-        sample, X, shapes, values, sparse = self._drawn
-        if values.tobytes() != model.values.tobytes():
-            return None
-        classifier = copy(model.classifier)
-        fold = assign_folds(sample, shapes, N_FOLDS)
         with single_threaded_blas():
             held_out = hold_out(
-                X,
-                sample,
-                pixel_groups(sample, shapes),
-                fold,
-                classifier,
-                [self._penalty(len(shapes))],
+                drawn.X,
+                drawn.sample,
+                drawn.groups,
+                assign_folds(drawn.sample, drawn.shapes, N_FOLDS),
+                copy(model.classifier),
+                [self._penalty(len(drawn.shapes))],
                 pass_on,
-                sparse=sparse,
+                sparse=drawn.sparse,
             )
         choice = held_out.choose(self.segmenter.threshold)
         if choice is None:
             return None
-        self._evaluated = values.tobytes(), choice.rule
+        self._evaluated = model.values.tobytes(), choice.rule
         return replace(model, rule=choice.rule), choice.scores
 
     def standardised_sample(self, model: LiveModel) -> tuple[FloatArray, int]:
         """Return the standardised channels of labelled pixels of the last fit, and the number of their images."""
         assert self._drawn is not None
-        sample, X, *_ = self._drawn
+        X = self._drawn.X
         every = slice(None, None, -(-len(X) // PIXELS_TO_COMPARE))
         Z = model.classifier.standardise(X[every].take(model.classifier.channels_, axis=1))
-        return Z, int(np.unique(sample.image).size)
+        return Z, int(np.unique(self._drawn.sample.image).size)
 
-    def _refitted(
-        self,
-        X: FloatArray,
-        sample: PixelSample,
-        groups: IntArray,
-        values: bytes,
-        n_labelled: int,
-        n_images: int,
-    ) -> PixelClassifier:
-        was_values, was_labelled, was_images = self._selected_for
-        is_new = (values, n_images) != (
-            was_values,
-            was_images,
-        ) or not was_labelled / GROWTH < n_labelled < was_labelled * GROWTH
-        options = {"penalty": self._penalty(n_images), "tol": TOL}
-        if self._classifier is None or is_new:
-            classifier = self._unfitted()
-            classifier.select(X, sample.label, groups).allow_gaussians(self.strides == 1)
-            kept = X.take(classifier.channels_, axis=1)
-            [self._classifier] = classifier.path(
-                kept, sample.label, sample.weight, groups, penalties=[options["penalty"]], tol=TOL
-            )
-            self._selected_for = values, n_labelled, n_images
-        else:
-            kept = X.take(self._classifier.channels_, axis=1)
-            self._classifier = self._classifier.refit(kept, sample.label, sample.weight, **options)
-        return self._classifier
-
-    def _unfitted(self) -> PixelClassifier:
-        """Make the classifier of the segmenter, with fewer random features."""
+    def _refitted(self, drawn: _Drawn, n_labelled: int) -> PixelClassifier:
+        """Fit anew from the last planes, or choose channels, scales and kernels anew."""
+        X, sample, n_images = drawn.X, drawn.sample, len(drawn.shapes)
+        penalty, former = self._penalty(n_images), self._classifier
+        values, was_labelled, was_images = self._selected_for
+        is_as_before = (values, was_images) == (drawn.values.tobytes(), n_images)
+        if former is not None and is_as_before and was_labelled / GROWTH < n_labelled < was_labelled * GROWTH:
+            kept = X.take(former.channels_, axis=1)
+            return former.refit(kept, sample.label, sample.weight, penalty=penalty, tol=TOL)
+        self._selected_for = drawn.values.tobytes(), n_labelled, n_images
         own = self.segmenter
         classifier = make_classifier(own.selector, own.kernels, own.svm, own.random_state)
         if isinstance(classifier.kernels, LinearGaussianMixture):
             classifier.kernels.set_params(n_components=min(COMPONENTS, classifier.kernels.n_components))
-        return classifier
+        classifier.select(X, sample.label, drawn.groups).allow_gaussians(self.strides == 1)
+        kept = X.take(classifier.channels_, axis=1)
+        [fitted] = classifier.path(
+            kept, sample.label, sample.weight, drawn.groups, penalties=[penalty], tol=TOL
+        )
+        return fitted
 
     def _penalty(self, n_images: int) -> float:
         return usual_penalty(sorted(self.segmenter.alphas or ALPHAS, reverse=True), n_images)
 
-    def _draw(
-        self, images: Mapping[str, Labelled], totals: Mapping[int, int]
-    ) -> tuple[PixelSample, FloatArray]:
+    def _draw(self, images: Mapping[str, Labelled], totals: Mapping[int, int]) -> _Drawn:
         """Draw pixels as `segkit.images.sampling.draw_pixels` does, but the same ones again as far as they are labelled."""
+        parts = []
         shares = fair_shares(list(totals.values()), PIXELS)
-        parts: list[tuple[int, IntArray, int, float]] = []
         for label, (value, share) in enumerate(zip(totals, shares, strict=True)):
             own = [one.first.get(value, np.empty(0, dtype=np.intp)) for one in images.values()]
-            ranks = _rank(np.concatenate(own))
-            limit = np.sort(ranks, kind="stable")[share - 1] if share else -1
-            drawn = [pixels[_rank(pixels) <= limit] for pixels in own]
+            pixels, image = np.concatenate(own), np.repeat(np.arange(len(own)), list(map(len, own)))
+            ranks = _rank(pixels)
             # the same place of several images has the same rank, so there may be more than the share
-            each = totals[value] / max(sum(pixels.size for pixels in drawn), 1)
-            parts += [(image, pixels, label, each) for image, pixels in enumerate(drawn)]
-        rows, cols, labels, weights, numbers, features = [], [], [], [], [], []
-        for image, (key, one) in enumerate(images.items()):
-            mine = [part for part in parts if part[0] == image]
-            pixels = np.concatenate([part[1] for part in mine])
-            labels.append(np.concatenate([np.full(part[1].size, part[2]) for part in mine]))
-            weights.append(np.concatenate([np.full(part[1].size, part[3]) for part in mine]))
-            at = np.divmod(pixels, one.shape[1])
-            rows.append(at[0])
-            cols.append(at[1])
-            numbers.append(np.full(pixels.size, image))
-            features.append(self._features(key, pixels, one.shape))
-        weight = np.concatenate(weights)
-        number, row, col, label_of = (
-            np.concatenate(part).astype(np.intp) for part in (numbers, rows, cols, labels)
-        )
-        sample = PixelSample(number, row, col, label_of, weight / weight.mean())
-        return sample, np.concatenate(features)
+            mine = ranks <= (np.sort(ranks)[share - 1] if share else -1)
+            n_drawn = int(mine.sum())
+            weight = np.full(n_drawn, totals[value] / max(n_drawn, 1))
+            parts.append((image[mine], pixels[mine], np.full(n_drawn, label), weight))
+        image, pixels, label_of, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
+        order = np.argsort(image, kind="stable")
+        image, pixels, weight = image[order], pixels[order], weight[order]
+        shapes = [one.shape for one in images.values()]
+        row, col = np.divmod(pixels, np.array(shapes)[image, 1])
+        sample = PixelSample(image, row, col, label_of[order], weight / weight.mean())
+        features = [
+            self._features(key, pixels[sample.of_image(place)], one.shape[1])
+            for place, (key, one) in enumerate(images.items())
+        ]
+        sparse = [place for place, one in enumerate(images.values()) if one.is_sparse]
+        return _Drawn(sample, np.concatenate(features), np.array(list(totals), np.uint8), shapes, sparse)
 
-    def _features(self, key: str, pixels: IntArray, shape: tuple[int, int]) -> FloatArray:
+    def _features(self, key: str, pixels: IntArray, width: int) -> FloatArray:
         """Features of pixels of an image; only those that were not drawn before are read."""
         order = np.argsort(pixels)
-        wanted = pixels[order]
-        known = self._known.get(key)
-        X = np.empty((pixels.size, self.strides.size), dtype=np.float32)
-        is_known = np.zeros(pixels.size, dtype=bool)
-        if known is not None and known.pixels.size:
-            at = np.searchsorted(known.pixels, wanted).clip(0, known.pixels.size - 1)
-            is_known = known.pixels[at] == wanted
-            X[is_known] = known.X[at[is_known]]
+        wanted, X = pixels[order], np.empty((pixels.size, self.strides.size), dtype=np.float32)
+        known, known_X = self._known.get(key, (wanted[:0], X[:0]))
+        is_known = np.isin(wanted, known)
+        X[is_known] = known_X[np.searchsorted(known, wanted[is_known])]
         if not is_known.all():
-            X[~is_known] = self.read(key, *np.divmod(wanted[~is_known], shape[1]))
-        self._known[key] = _Features(wanted, X)
+            X[~is_known] = self.read(key, *np.divmod(wanted[~is_known], width))
+        self._known[key] = wanted, X
         result = np.empty_like(X)
         result[order] = X
         return result

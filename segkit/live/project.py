@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,9 +26,15 @@ from segkit.images.read import check_image, count_pages, read_mask
 from segkit.images.reading import Reading
 from segkit.images.stems import list_images, list_without_masks, name_of, root_of, stem_of
 from segkit.live.classes import LabelClass, check_classes, default_classes, without_class
-from segkit.live.drawing import Drawing, Patch
-from segkit.live.existing import read_existing
-from segkit.live.files import StoredProject, digest_of, read_project, write_labels, write_project
+from segkit.live.drawing import Drawing, Patch, has_labels
+from segkit.live.files import (
+    StoredProject,
+    digest_of,
+    read_existing,
+    read_project,
+    write_labels,
+    write_project,
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,87 @@ class ImageEntry:
         return self.key if self.n_pages == 1 else self.key.rpartition("#")[0]
 
 
-class Project:
+class BaseProject(ABC):
+    """Classes, and how labels change: the same for a project on disk and for one in memory."""
+
+    def __init__(self, classes: Sequence[LabelClass] | None = None) -> None:
+        self.classes = default_classes() if classes is None else check_classes(classes)
+        self._drawings: dict[str, Drawing] = {}
+        self._guard = threading.RLock()
+
+    @abstractmethod
+    def labels(self, key: str) -> Drawing:
+        """Return the label image of an image."""
+
+    @abstractmethod
+    def annotated(self) -> list[str]:
+        """List the names of images with labels, in the order of `images`."""
+
+    def paint(
+        self, key: str, corner: tuple[int, int], mask: ArrayLike, value: int, *, stroke: object | None = None
+    ) -> Patch:
+        """Label pixels with the value of a class, or 255 to erase; see `Drawing.paint`.
+
+        A value of no class, or a mask that does not fit, raises an InputError.
+        """
+        known = sorted(one.value for one in self.classes)
+        if value not in (*known, UNLABELLED):
+            raise InputError(
+                f"value {value!r} is of no class: give one of {', '.join(map(str, known))}, or 255 to erase"
+            )
+        return self.labels(key).paint(corner, mask, value, stroke=stroke)
+
+    def accept(self, key: str, ids: ArrayLike) -> Patch:
+        """Take predictions, (H, W) uint8 mask values, as labels of all pixels without one.
+
+        255 leaves a pixel without. Returns the whole label image; `save` writes it. Raises an InputError as `labels`
+        does, and for another size or values without a class.
+        """
+        drawing = self.labels(key)
+        if odd := without_class(np.asarray(ids), self.classes):
+            raise InputError(f"{key}: predictions hold {odd}: give mask values of classes")
+        return drawing.fill_unlabelled(ids)
+
+    def set_classes(self, classes: Sequence[LabelClass]) -> None:
+        """Rename classes, change colours, add classes, or remove those without labels.
+
+        All classes are given; one is the same if it has the same value. If a class is removed, steps of undo and redo
+        are dropped: they could bring its labels back. An InputError says that classes are too few or many, share values
+        or names, or that one with labels is removed; an OutputError that the disk is full or cannot be written. The
+        classes then stay.
+        """
+        checked = check_classes(classes)
+        with self._guard:
+            kept = {one.value for one in checked}
+            removed = [one for one in self.classes if one.value not in kept]
+            if removed:
+                self._refuse_in_use(removed)
+            self._change_classes(checked, removed)
+            for drawing in self._drawings.values() if removed else ():
+                drawing.forget()
+
+    def training_options(self) -> dict[str, Any]:
+        """Return the options with which `segkit.images.load_pairs` reads the label images."""
+        return {"labels": {one.value: one.name for one in self.classes}, "unlabelled": UNLABELLED}
+
+    def _refuse_in_use(self, removed: Sequence[LabelClass]) -> None:
+        held = {key: set(np.unique(self._stored_or_drawn(key)).tolist()) for key in self.annotated()}
+        for one in removed:
+            if users := [key for key, values in held.items() if one.value in values]:
+                raise InputError(
+                    f"class {one.name} has labels in {count(len(users), 'image')} ({first_few(users)}): erase them or "
+                    "give them another class, then remove it"
+                )
+
+    def _stored_or_drawn(self, key: str) -> NDArray[Any]:
+        """Return the label image of an annotated image."""
+        return self._drawings[key].labels
+
+    def _change_classes(self, classes: list[LabelClass], removed: Sequence[LabelClass]) -> None:  # noqa: ARG002
+        self.classes = classes
+
+
+class Project(BaseProject):
     """Images of a folder, their label images, and the classes: what is on disk.
 
     Parameters
@@ -121,27 +208,22 @@ class Project:
         masks: str | Path | None = None,
         reading: Reading | None = None,
     ) -> None:
+        super().__init__()
         self.source, self.output = Path(images), Path(output)
         self._root = root_of(self.source)
         self.reading = reading or Reading()
         self.images = _entries(self.source, self.reading.axes)
-        self.classes: list[LabelClass] = default_classes()
         self.messages: list[str] = []
         refuse_nesting(self.source, self.output)
         self._by_key = {entry.key: entry for entry in self.images}
-        self._drawings: dict[str, Drawing] = {}
         self._saved: dict[str, int] = {}  # versions of drawings on disk
         # label images as this program last read or wrote them
         self._stamps: dict[Path, tuple[int, int] | None] = {}
-        # digests of images as they were labelled, and as they were first read by this program
-        self._digests: dict[str, str] = {}
-        self._seen: dict[str, str] = {}
+        self._seen: dict[str, str] = {}  # digests of images as they were first read by this program
         self._shapes: dict[str, list[tuple[int, int]]] = {}
         self._scales: dict[str, Scale] = {}
         self._accepted: set[str] = set()
-        self._accepted_on_disk: set[str] = set()
         self._on_disk: set[str] = set()
-        self._guard = threading.RLock()
         self._lock = contextlib.ExitStack()
         self._lock.enter_context(locked(self.output, self.output / ".lock"))
         try:
@@ -228,18 +310,17 @@ class Project:
                     "drawn here are written; or end segkit to keep it. Nothing is lost as long as this program runs"
                 )
             if entry.n_pages == 1:
-                write_labels(path, [labels] if _has_labels(labels) else [])
+                write_labels(path, [labels] if has_labels(labels) else [])
             else:
                 pages = self._pages_with(entry, labels)
-                write_labels(path, pages if any(map(_has_labels, pages)) else [])
+                write_labels(path, pages if any(map(has_labels, pages)) else [])
             self._stamps[path] = stamp_of(path)
-            digests = {name: digest for name, digest in self._digests.items() if name != key}
+            digests = {name: digest for name, digest in self._stored.digests.items() if name != key}
             self._on_disk.discard(key)
-            if _has_labels(labels):
+            if has_labels(labels):
                 self._on_disk.add(key)
                 digests[key] = self._seen[key]
-            if digests != self._digests or self._open_accepted() != self._accepted_on_disk:
-                self._store(self.classes, digests)
+            self._store(self.classes, digests)
             self._saved[key] = version
             return version
 
@@ -272,44 +353,11 @@ class Project:
             return key in self._accepted and (drawing is None or bool((drawing.labels != UNLABELLED).all()))
 
     def accept(self, key: str, ids: ArrayLike) -> Patch:
-        """Take predictions, (H, W) uint8 mask values, as labels of all pixels without one.
-
-        255 leaves a pixel without. Returns the whole label image; `save` writes it. Raises an InputError as `labels`
-        does, and for another size or values without a class.
-        """
-        drawing = self.labels(key)
-        if odd := without_class(np.asarray(ids), self.classes):
-            raise InputError(f"{key}: predictions hold {odd}: give mask values of classes")
-        patch = drawing.fill_unlabelled(ids)
+        """Take predictions as labels of all pixels without one, and note that the image is accepted; see `accepted`."""
+        patch = super().accept(key, ids)
         with self._guard:
             self._accepted.add(key)
         return patch
-
-    def set_classes(self, classes: Sequence[LabelClass]) -> None:
-        """Rename classes, change colours, add classes, or remove those without labels.
-
-        All classes are given; one is the same if it has the same value. If a class is removed, steps of undo and redo
-        are dropped: they could bring its labels back. An InputError says that classes are too few or many, share values
-        or names, or that one with labels is removed; an OutputError that the disk is full or cannot be written. The
-        classes then stay.
-        """
-        checked = check_classes(classes)
-        with self._guard:
-            removed = [one for one in self.classes if one.value not in {new.value for new in checked}]
-            if removed:
-                self._refuse_in_use(removed)
-                # or a file could hold labels of a class that is no more
-                for key in self.unsaved():
-                    self.save(key)
-            self._store(checked, self._digests)
-            self.classes = checked
-            if removed:
-                for drawing in self._drawings.values():
-                    drawing.forget()
-
-    def training_options(self) -> dict[str, Any]:
-        """Return the options with which `segkit.images.load_pairs` reads the label images."""
-        return {"labels": {one.value: one.name for one in self.classes}, "unlabelled": UNLABELLED}
 
     def training_files(self) -> tuple[Path, Path]:
         """Return the folders of images and of saved label images."""
@@ -333,14 +381,14 @@ class Project:
                     f"{self.output} holds annotations of {os.path.normpath(stored.images)}, not of {self.source}: give "
                     f"these images, or another output folder"
                 )
-            self._digests = {key: digest for key, digest in stored.digests.items() if key in self._by_key}
-            self._accepted = set(stored.accepted)
             self.classes = stored.classes
-        self._accepted_on_disk = set(self._accepted)
+        self._stored = stored or StoredProject(self.source, [], set(), {})
         self._check_labels(listed)
         self._on_disk = self._find_annotated()
-        self._digests = {key: digest for key, digest in self._digests.items() if key in self._on_disk}
-        self._accepted &= self._on_disk
+        # of images that have labels still
+        digests = {key: digest for key, digest in self._stored.digests.items() if key in self._on_disk}
+        self._accepted = self._stored.accepted & self._on_disk
+        self._stored = self._stored._replace(images=self.source, digests=digests)
         taken: dict[str, NDArray[np.uint8]] = {}
         if masks is not None and not _same_folder(Path(masks), self.masks):
             known = classes if classes is not None or stored is None else self.classes
@@ -349,7 +397,7 @@ class Project:
             classes = check_classes(existing.classes)
         if stored is None:
             self.classes = classes or self.classes
-            self._store(self.classes, self._digests)
+            self._store(self.classes, digests)
         elif classes is not None and classes != self.classes:
             self.set_classes(classes)
         self._take_over(taken)
@@ -386,14 +434,14 @@ class Project:
                 keys = [f"{entry.stem}#{page + 1}" for page in range(entry.n_pages)]
                 try:
                     pages = self._read_label_pages(entry)
-                    found |= {key for key, page in zip(keys, pages, strict=True) if _has_labels(page)}
+                    found |= {key for key, page in zip(keys, pages, strict=True) if has_labels(page)}
                 except InputError:  # told when it is opened
-                    found |= set(keys) & self._digests.keys()
+                    found |= set(keys) & self._stored.digests.keys()
         return found
 
     def _take_over(self, taken: dict[str, NDArray[np.uint8]]) -> None:
         """Write label images that were read from elsewhere, of images without labels."""
-        keys = [key for key, labels in taken.items() if key not in self._on_disk and _has_labels(labels)]
+        keys = [key for key, labels in taken.items() if key not in self._on_disk and has_labels(labels)]
         for key in keys:
             self.labels(key).fill_unlabelled(taken[key])
             self.save(key)
@@ -416,10 +464,10 @@ class Project:
     def _check_same(self, entry: ImageEntry, digest: str) -> None:
         """Refuse an image that is not the one that was labelled."""
         key = entry.key
-        former = self._digests.get(key)
+        former = self._stored.digests.get(key)
         drawing = self._drawings.get(key)
         if drawing is not None:
-            if _has_labels(drawing.labels):
+            if has_labels(drawing.labels):
                 former = self._seen[key]
             elif digest != self._seen[key]:
                 del self._drawings[key]  # no label to lose
@@ -431,7 +479,7 @@ class Project:
 
     def _is_annotated(self, key: str) -> bool:
         drawing = self._drawings.get(key)
-        return key in self._on_disk if drawing is None else _has_labels(drawing.labels)
+        return key in self._on_disk if drawing is None else has_labels(drawing.labels)
 
     def _stored_labels(self, entry: ImageEntry) -> NDArray[np.uint8] | None:
         """Read the labels of a page from disk, if there are any, and check that they fit the image."""
@@ -472,32 +520,25 @@ class Project:
         pages[entry.page] = labels
         return [page.astype(np.uint8) for page in pages]
 
-    def _refuse_in_use(self, removed: Sequence[LabelClass]) -> None:
-        users: dict[int, list[str]] = {one.value: [] for one in removed}
-        for key in self.annotated():
-            drawing = self._drawings.get(key)
-            entry = self._entry(key)
-            labels = self._read_label_pages(entry)[entry.page] if drawing is None else drawing.labels
-            held = np.unique(labels).tolist()
-            for value in users.keys() & set(held):
-                users[value].append(key)
-        for one in removed:
-            if users[one.value]:
-                raise InputError(
-                    f"class {one.name} has labels in {count(len(users[one.value]), 'image')} "
-                    f"({first_few(users[one.value])}): erase them or give them another class, then remove it"
-                )
+    def _stored_or_drawn(self, key: str) -> NDArray[Any]:
+        entry = self._entry(key)
+        if key in self._drawings:
+            return self._drawings[key].labels
+        return self._read_label_pages(entry)[entry.page]
 
-    def _open_accepted(self) -> set[str]:
-        return {key for key in self._accepted if self.accepted(key)}
+    def _change_classes(self, classes: list[LabelClass], removed: Sequence[LabelClass]) -> None:
+        for key in self.unsaved() if removed else []:
+            self.save(key)  # or a file could hold labels of a class that is no more
+        self._store(classes, self._stored.digests)
+        self.classes = classes
 
     def _store(self, classes: Sequence[LabelClass], digests: dict[str, str]) -> None:
-        """Write project.json, then take note of what it holds."""
-        accepted = self._open_accepted()
-        write_project(
-            self.output / "project.json", StoredProject(self.source, list(classes), accepted, digests)
-        )
-        self._digests, self._accepted_on_disk = digests, accepted
+        """Write project.json if it changes, then take note of what it holds."""
+        accepted = {key for key in self._accepted if self.accepted(key)}
+        project = StoredProject(self.source, list(classes), accepted, digests)
+        if project != self._stored:
+            write_project(self.output / "project.json", project)
+            self._stored = project
 
 
 def _entries(source: Path, axes: str | None) -> list[ImageEntry]:
@@ -535,7 +576,3 @@ def _same_folder(one: Path, other: Path) -> bool:
 def _name(path: Path) -> str:
     """Name a file of a folder, accents spelled in one way."""
     return f"{name_of(path)}{path.suffix}"
-
-
-def _has_labels(labels: NDArray[Any]) -> bool:
-    return bool((labels != UNLABELLED).any())

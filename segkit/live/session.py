@@ -25,12 +25,11 @@ from segkit.config.schema import Config
 from segkit.errors import InputError, OutputError, SegkitError
 from segkit.features import FilterBank
 from segkit.features.normalised import NormalisedBank
-from segkit.images import UNLABELLED
 from segkit.images.alike import fits, kind_of, with_channels
 from segkit.live.advice import LabelledPixels, glimpse, suggest_images, suggest_regions
 from segkit.live.arrays import ArrayProject
 from segkit.live.cache import FeatureCache
-from segkit.live.canvas import Block, Canvas, OpenedCanvas, OpenedModel
+from segkit.live.canvas import Canvas, OpenedModel
 from segkit.live.classes import LabelClass
 from segkit.live.drawing import Patch
 from segkit.live.events import (
@@ -159,7 +158,7 @@ class LiveSession:
         self._look_ahead_at: float | None = time.monotonic()
         self._shown: str | None = None
         self._box: Box | None = None
-        self._canvas: Canvas | OpenedCanvas | None = None
+        self._canvas: Canvas | None = None
         self._broken: set[str] = set()
         self._ahead: set[str] = set()
         self._told: Status | None = None
@@ -278,16 +277,8 @@ class LiveSession:
     def paint(
         self, key: str, corner: tuple[int, int], mask: ArrayLike, value: int, *, stroke: object | None = None
     ) -> Patch:
-        """Label pixels; see `Drawing.paint`. The label image is saved, and the model refitted, in the background.
-
-        A value of no class, or a mask that does not fit, raises an InputError.
-        """
-        known = {one.value for one in self.project.classes}
-        if value not in known and value != UNLABELLED:
-            raise InputError(
-                f"value {value!r} is of no class: give one of {', '.join(map(str, sorted(known)))}, or 255 to erase"
-            )
-        patch = self.project.labels(key).paint(corner, mask, value, stroke=stroke)
+        """Label pixels; see `Project.paint`. The label image is saved, and the model refitted, in the background."""
+        patch = self.project.paint(key, corner, mask, value, stroke=stroke)
         if stroke is None or (key, stroke) not in self._strokes:
             self._n_strokes += 1
             if stroke is not None:
@@ -568,7 +559,7 @@ class LiveSession:
     def _sample(self, key: str, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> FloatArray:
         return self._features_of(key).sample(rows, cols)
 
-    def _new_canvas(self, key: str) -> Canvas | OpenedCanvas | None:
+    def _new_canvas(self, key: str) -> Canvas | None:
         """Begin to paint an image with the model at hand, or None without one."""
         generation = self._generation
         if self._source == "model" and self._opened is not None:
@@ -581,7 +572,11 @@ class LiveSession:
             return None
         while self._advance(key):
             pass
-        return Canvas(self._model, self._features_of(key), generation, key=key)
+        features = self._features_of(key)
+        assert features.coarse is not None
+        return Canvas(
+            self._model, self._model.decide_coarse(features.coarse), generation, key=key, features=features
+        )
 
     def _paint(self, key: str) -> bool:
         """Paint the coarse prediction, or a block of the visible part; False if it is all there."""
@@ -592,11 +587,11 @@ class LiveSession:
             if canvas is None:
                 return False
             if self._keep(canvas, source):
-                self._send_all(canvas, canvas.coarse())
+                self._send_all(canvas.coarse())
             return True
         return self._paint_block(canvas, self._box or (0, 0, *canvas.shape))
 
-    def _keep(self, canvas: Canvas | OpenedCanvas, source: Source) -> bool:
+    def _keep(self, canvas: Canvas, source: Source) -> bool:
         """Keep a new canvas, unless another image or other predictions were asked for while it was made."""
         with self._news:
             is_wanted = (canvas.key, source) == (self._shown, self._source)
@@ -604,7 +599,7 @@ class LiveSession:
                 self._canvas = canvas
         return is_wanted
 
-    def _finish(self, canvas: Canvas | OpenedCanvas) -> bool:
+    def _finish(self, canvas: Canvas) -> bool:
         """Paint a block that is not visible, or find the objects; False if there is nothing to do."""
         if self._paint_block(canvas, (0, 0, *canvas.shape)):
             return True
@@ -614,15 +609,15 @@ class LiveSession:
         self._find_objects(canvas)
         return True
 
-    def _paint_block(self, canvas: Canvas | OpenedCanvas, box: Box) -> bool:
+    def _paint_block(self, canvas: Canvas, box: Box) -> bool:
         block = canvas.next_block(box)
         if block is None:
             return False
         self._emit_status("painting", canvas.key, canvas.done, "Painting")
-        self._send_all(canvas, [block])
+        self._send_all([block])
         return True
 
-    def _find_objects(self, canvas: Canvas | OpenedCanvas) -> None:
+    def _find_objects(self, canvas: Canvas) -> None:
         values, probabilities = canvas.whole()
         background = self.project.classes[0].value
         if canvas.classes[0] != background:
@@ -647,10 +642,10 @@ class LiveSession:
         with self._news:
             self._generation += 1
         canvas = self._canvas
-        if isinstance(canvas, Canvas):
+        if canvas is not None and canvas.features is not None:
             canvas = canvas.read_as(model, self._generation)
             if self._keep(canvas, "strokes"):
-                self._send_all(canvas, canvas.again())
+                self._send_all(canvas.again())
         if scores.regions != "images":  # blocks of one image say nothing about others
             return
         low, high = scores.interval or (None, None)
@@ -680,9 +675,9 @@ class LiveSession:
         self._look_ahead_at = None
         return False
 
-    def _send_all(self, canvas: Canvas | OpenedCanvas, blocks: list[Block]) -> None:
+    def _send_all(self, blocks: list[Prediction]) -> None:
         for block in blocks:
-            self._emit(Prediction(key=canvas.key, **block))
+            self._emit(block)
 
     def _emit_status(self, task: Task, key: str | None, done: float, text: str) -> None:
         status = Status(task, key, round(done, 2), text)

@@ -74,8 +74,7 @@ class FakeSession:
         self.boxes.append((key, box))
 
     def paint(self, key, corner, mask, value, *, stroke=None):
-        patch = self.project.labels(key).paint(corner, mask, value, stroke=stroke)
-        return self._changed(key, patch)
+        return self._changed(key, self.project.paint(key, corner, mask, value, stroke=stroke))
 
     def undo(self, key):
         return self._changed(key, self.project.labels(key).undo())

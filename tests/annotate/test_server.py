@@ -214,8 +214,11 @@ def test_views_advice_settings_classes_export(tab, session, project):
         ({"op": "view", "image": "a", "box": [0, 0, 99, 99]}, "view [0, 0, 99, 99] of an image of 60 x 80"),
         ({"op": "view", "image": "a", "box": [9, 0, 3, 9]}, "view [9, 0, 3, 9]"),
         ({"op": "nothing"}, "message of the page"),
-        ({"op": "classes", "classes": [{"value": 0, "name": "a", "colour": "#000000"}] * 2}, "same value"),
-        (STROKE | {"value": 7}, "stroke of value 7, and the classes have [0, 1]"),
+        (
+            {"op": "classes", "classes": [{"value": 0, "name": "a", "colour": "#000000"}] * 2},
+            "share the value 0",
+        ),
+        (STROKE | {"value": 7}, "value 7 is of no class: give one of 0, 1"),
         (STROKE | {"corner": [58, 0]}, "stroke over rows 58 to 61"),
     ],
     ids=lambda value: value["op"] if isinstance(value, dict) else "",
@@ -241,7 +244,7 @@ def test_classes_in_use_stay(tab):
     others = [{"value": value, "name": f"c{value}", "colour": "#000000"} for value in (0, 3)]
     tab.send({"op": "classes", "classes": others})
     assert [entry["value"] for entry in tab.until("classes")[0]["classes"]] == [0, 1]
-    assert "class foreground has labels in a" in tab.had("failed")[0]["message"]
+    assert "class foreground has labels in 1 image (a)" in tab.had("failed")[0]["message"]
 
 
 def test_images_that_vanish_and_full_disks(tab, project, session):

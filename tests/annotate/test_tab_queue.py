@@ -4,8 +4,8 @@ import struct
 import numpy as np
 import pytest
 
-from segkit.annotate.events import outline, plain
-from segkit.annotate.tab_queue import TabQueue
+from segkit.annotate.messages import outline, pack
+from segkit.annotate.shared_session import TabQueue
 from segkit.live import Drawing, ExpectedPoint, Prediction
 
 SIZE = (64, 64)
@@ -94,4 +94,4 @@ def test_outlines_part_objects_that_touch():
 def test_what_json_knows():
     point = ExpectedPoint(3, 1, float("nan"), np.float32(0.5), None)
     known = {"n_strokes": 3, "n_images": 1, "iou": None, "low": 0.5, "high": None}
-    assert plain({"points": (point,)}) == {"points": [known]}
+    assert headers([pack({"points": (point,)})]) == [{"points": [known]}]

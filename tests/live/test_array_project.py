@@ -88,7 +88,7 @@ def test_accepted_predictions_become_labels():
 def test_a_class_in_use_cannot_be_removed():
     project = painted()
     other = [TWO[0], LabelClass(3, "rim", "#009e73")]
-    assert "class cell has labels in a" in complaint(InputError, project.set_classes, other)
+    assert "class cell has labels in 1 image (a)" in complaint(InputError, project.set_classes, other)
     project.set_classes([*TWO, other[1]])
     project.set_classes(TWO)
     assert project.classes == TWO

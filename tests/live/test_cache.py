@@ -1,7 +1,6 @@
 """Feature maps come back as they were, the least recently used go, and damage costs time only."""
 
 import errno
-import json
 import os
 import shutil
 import subprocess
@@ -45,7 +44,7 @@ def test_maps_of_a_bank_come_back(tmp_path):
     assert same(kept, maps)
     assert all(isinstance(stack.values, np.memmap) for stack in kept)
     assert same(FeatureCache(tmp_path / "c").get("k"), maps)
-    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == ["k"]
+    assert [path.name for path in (tmp_path / "c").iterdir()] == ["k.npy"]
     rows, cols = np.array([0.5, 3]), np.array([2, 7.25])
     np.testing.assert_array_equal(kept[0].sample(rows, cols), maps[0].sample(rows, cols))
 
@@ -60,7 +59,7 @@ def test_the_least_recently_used_goes_first_also_after_a_restart(tmp_path):
     store = FeatureCache(tmp_path, limit=10_000)
     for place, key in enumerate("ab"):
         store.put(key, maps_of())
-        os.utime(tmp_path / key / "maps.json", ns=(place, place))
+        os.utime(tmp_path / f"{key}.npy", ns=(place, place))
     held = store.get("a")  # used now
     store = FeatureCache(tmp_path, limit=10_000)
     store.put("c", maps_of())
@@ -77,8 +76,8 @@ def test_entries_that_together_hold_exactly_the_limit_stay(tmp_path):
     store = FeatureCache(tmp_path, limit=limit)
     for place, key in enumerate("ab"):
         store.put(key, maps_of())
-        os.utime(tmp_path / key / "maps.json", ns=(place, place))
-    kept = sum(file.stat().st_size for key in "ab" for file in (tmp_path / key).iterdir())
+        os.utime(tmp_path / f"{key}.npy", ns=(place, place))
+    kept = sum((tmp_path / f"{key}.npy").stat().st_size for key in "ab")
     store.put("c", maps_of(n=(limit - kept) // 4))  # 4 bytes a value
     assert all(store.get(key) is not None for key in "abc")
     store.put("c", maps_of(n=(limit - kept) // 4 + 2))
@@ -94,21 +93,20 @@ def test_maps_above_the_limit_are_given_back(tmp_path):
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda entry: (entry / "0.npy").write_bytes((entry / "0.npy").read_bytes()[:-100]),
-        lambda entry: (entry / "0.npy").unlink(),
-        lambda entry: (entry / "maps.json").write_text("{"),
-        lambda entry: (entry / "maps.json").unlink(),
-        lambda entry: (entry / "maps.json").write_text(
-            json.dumps(json.loads((entry / "maps.json").read_text()) | {"format": 0})
-        ),
-        lambda entry: np.save(entry / "0.npy", np.array([{}]), allow_pickle=True),
-        lambda entry: np.save(entry / "0.npy", np.zeros((3, 3), dtype=np.float32)),
+        lambda entry: entry.write_bytes(entry.read_bytes()[:-100]),
+        lambda entry: entry.write_bytes(entry.read_bytes()[:300]),
+        lambda entry: entry.write_bytes(b""),
+        lambda entry: entry.write_bytes(entry.read_bytes().replace(b'{"format"', b'["format"')),
+        lambda entry: entry.write_bytes(entry.read_bytes().replace(b'"format": 2', b'"format": 0')),
+        lambda entry: np.save(entry, np.array([{}]), allow_pickle=True),
+        lambda entry: entry.write_bytes(entry.read_bytes().replace(b"'<f4'", b"'<i4'")),
+        lambda entry: entry.write_bytes(entry.read_bytes().replace(b"[0, 1]", b"[0   ]")),
     ],
 )
 def test_damaged_entries_are_removed_and_written_again(tmp_path, damage):
     store, maps = FeatureCache(tmp_path), maps_of()
     store.put("k", maps)
-    damage(tmp_path / "k")
+    damage(tmp_path / "k.npy")
     assert store.get("k") is None
     assert not list(tmp_path.iterdir())
     assert same(store.put("k", maps), maps)
@@ -118,7 +116,7 @@ def test_an_entry_that_another_program_wrote_first_stays(tmp_path):
     one, other = FeatureCache(tmp_path), FeatureCache(tmp_path)
     held = one.put("k", maps_of())
     assert same(other.put("k", maps_of()), held)
-    assert [path.name for path in tmp_path.iterdir()] == ["k"]
+    assert [path.name for path in tmp_path.iterdir()] == ["k.npy"]
 
 
 @pytest.mark.slow(short=True)
@@ -169,11 +167,12 @@ def test_files_that_cannot_be_removed_are_skipped(tmp_path, monkeypatch):
 
 
 def test_parts_of_a_killed_program_are_removed_a_day_later(tmp_path):
-    for name in ("old", "new"):
-        (tmp_path / f".part-{name}").mkdir()
-    os.utime(tmp_path / ".part-old", (0, 0))
+    old, new = tmp_path / ".k.1-0.part.npy", tmp_path / ".k.2-0.part.npy"
+    for path in (old, new):
+        path.touch()
+    os.utime(old, (0, 0))
     FeatureCache(tmp_path).put("k", maps_of())
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".part-new", "k"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [new.name, "k.npy"]
 
 
 def test_the_default_folder(monkeypatch, tmp_path):

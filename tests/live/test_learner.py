@@ -50,7 +50,7 @@ LEFT, RIGHT = ((5, 15), (2, 20), 0), ((5, 15), (30, 48), 7)
 
 def accuracy(model, X, truth):
     decisions = model.decide_coarse(np.ascontiguousarray(X.transpose(2, 0, 1)))
-    return (model.label(decisions, model.rule.threshold_of(lambda: [decisions])) == truth).mean()
+    return (model.values[model.rule.segment(decisions)] == truth).mean()
 
 
 def halves():
@@ -110,7 +110,7 @@ def test_weights_restore_the_share_of_each_class(features, monkeypatch):
     subject = learner(features)
     drawn = labels(LEFT, ((5, 7), (30, 48), 7))
     subject.fit({"a": Labelled.of(drawn)})
-    sample = subject._drawn[0]
+    sample = subject._drawn.sample
     expected = draw_pixels([np.where(drawn == 7, 1, drawn)], 2, 60, np.random.default_rng(0))
     for label in (0, 1):
         mine, theirs = sample.label == label, expected.label == label
@@ -149,7 +149,7 @@ def test_warm_fits_end_where_cold_ones_do(features):
     warm.fit({"a": Labelled.of(drawn)})
     drawn[16:18, 2:20] = 0
     model = warm.fit({"a": Labelled.of(drawn)})
-    sample, X = warm._drawn[0], warm._drawn[1]
+    sample, X = warm._drawn.sample, warm._drawn.X
     fitted = model.classifier
     Z = fitted.kernels_.transform(fitted.standardise(X[:, fitted.channels_]))
     C = 1 / (len(X) * 1e-3)  # the usual penalty of one image
@@ -198,7 +198,7 @@ def test_pixels_of_one_rank_weigh_no_more(features, monkeypatch):
     maps = {"a": features["a"], **dict.fromkeys("bcdef", features["b"])}
     drawn = {key: Labelled.of(both if key == "a" else first) for key in maps}
     totals = {0: 6 * 180, 7: 180}
-    sample, _ = learner(maps)._draw(drawn, totals)
+    sample = learner(maps)._draw(drawn, totals).sample
     by_class = np.bincount(sample.label, sample.weight)
     assert by_class[0] / by_class[1] == pytest.approx(6)
 
