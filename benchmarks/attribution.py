@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from benchmarks.markdown import difference_of, markdown_table
 from benchmarks.rows import Row, Study, flat, read_file
 from benchmarks.segmentation import DEVELOPMENT, split, write_made_up
-from segkit import ConvNetBank, ScatteringBank, Segmenter, StackedBank
+from segkit import ScatteringBank, Segmenter, StackedBank
 from segkit.baselines import PixelForest
 from segkit.evaluation.metrics import confusion, iou_of
 from segkit.evaluation.statistics import Comparison, compare_pooled
-from segkit.features import FilterBank, MultiscaleBank
+from segkit.features import ConvNetBank, FilterBank, MultiscaleBank
 from segkit.features.normalised import even_grid
 from segkit.images import UNLABELLED, Dataset, load_pairs
 from segkit.images.sampling import spread_pixels

@@ -11,23 +11,22 @@ from typing import Any
 __version__ = "0.2.0.dev0"
 
 _PUBLIC = {
-    "ConditionalCovarianceSelector": "segkit.selection",
-    "ConvNetBank": "segkit.features",
-    "LinearGaussianMixture": "segkit.kernels",
     "LinearMixture": "segkit.kernels",
     "LinearSVM": "segkit.classifier.svm",
-    "MMDSelector": "segkit.selection",
     "MixtureRFF": "segkit.kernels",
-    "ModuleBank": "segkit.features",
+    "MultiscaleBank": "segkit.features",
+    "OrbitAveraged": "segkit.features",
     "OrbitBank": "segkit.features",
+    "PositionBank": "segkit.features",
     "ScatteringBank": "segkit.features",
     "Segmenter": "segkit.segmentation.segmenter",
     "StackedBank": "segkit.features",
-    "TimmBank": "segkit.features",
     "device": "segkit._device",
     "load": "segkit.segmentation.segmenter",
+    "load_pairs": "segkit.images",
     "memory_limit": "segkit._memory",
     "predict_folder": "segkit.segmentation.folders",
+    "read_image": "segkit.images",
 }
 
 __all__ = ["__version__", *sorted(_PUBLIC)]

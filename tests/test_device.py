@@ -3,10 +3,10 @@ import pytest
 import torch
 
 import segkit
-from segkit import ConvNetBank, ModuleBank, ScatteringBank
+from segkit import ScatteringBank
 from segkit._device import torch_device
 from segkit.errors import ConfigError
-from segkit.features import OrbitAveraged
+from segkit.features import ConvNetBank, ModuleBank, OrbitAveraged, TimmBank
 
 HAS_CARD = torch.cuda.is_available()
 BANKS = {
@@ -23,7 +23,7 @@ BANKS = {
 
 def timm_bank():
     pytest.importorskip("timm", reason="timm is not installed: pip install segkit-bio[foundation]")
-    return segkit.TimmBank("test_vit", weights="random", window=32)
+    return TimmBank("test_vit", weights="random", window=32)
 
 
 BANKS["timm"] = timm_bank

@@ -86,7 +86,7 @@ class ConvNetBank(NetworkBank):
     Examples
     --------
     >>> import numpy as np
-    >>> from segkit import ConvNetBank
+    >>> from segkit.features import ConvNetBank
     >>> bank = ConvNetBank("vgg16", weights="random")
     >>> len(bank.channels())
     4224

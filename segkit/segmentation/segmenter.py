@@ -140,7 +140,8 @@ class Segmenter(BaseSegmenter):
     Examples
     --------
     >>> import numpy as np
-    >>> from segkit import ModuleBank, Segmenter
+    >>> from segkit import Segmenter
+    >>> from segkit.features import ModuleBank
     >>> rng = np.random.default_rng(0)
     >>> mask = np.zeros((40, 40), dtype=int)
     >>> mask[10:30, 10:30] = 1

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from segkit import ModuleBank, Segmenter
+from segkit import Segmenter
 from segkit.cli import annotate as module
 from segkit.cli.phantom import make_demo_set
+from segkit.features import ModuleBank
 from segkit.images import load_pairs, read_mask, write_image, write_mask
 
 

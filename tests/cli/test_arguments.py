@@ -8,9 +8,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from segkit import ModuleBank, Segmenter
+from segkit import Segmenter
 from segkit.cli import commands as cli
 from segkit.errors import InputError
+from segkit.features import ModuleBank
 from segkit.images import load_pairs, write_image, write_mask
 
 OPTIONS = [

@@ -12,10 +12,10 @@ import time
 import numpy as np
 import pytest
 
-from segkit import ModuleBank, Segmenter
+from segkit import Segmenter
 from segkit._files import locked_folder
 from segkit.cli.entry import terminated_as_by_ctrl_c
-from segkit.features import Module
+from segkit.features import Module, ModuleBank
 from segkit.images import write_image
 from segkit.segmentation import folders
 from tests.cli.test_entry import restore_default_signals

@@ -3,17 +3,11 @@ import pytest
 from scipy import ndimage
 from sklearn.base import clone
 
-from segkit import (
-    ConditionalCovarianceSelector,
-    ConvNetBank,
-    MixtureRFF,
-    OrbitBank,
-    ScatteringBank,
-    Segmenter,
-)
+from segkit import MixtureRFF, OrbitBank, ScatteringBank, Segmenter
 from segkit.errors import ConfigError
 from segkit.features import (
     Channel,
+    ConvNetBank,
     FeatureMaps,
     FilterBank,
     OrbitAveraged,
@@ -24,6 +18,7 @@ from segkit.features.averaged import _Sum
 from segkit.features.base import as_image
 from segkit.features.registry import group_of
 from segkit.invariance import Composition, Permutation, Reflection, Rotation, Scaling, Translation
+from segkit.selection import ConditionalCovarianceSelector
 
 SCATTERING = ScatteringBank(J=(1, 2), L=2)
 CONVNET = ConvNetBank("squeezenet1_0", weights="random", layers=["conv1", "fire2_squeeze"])

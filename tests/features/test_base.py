@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segkit import ConvNetBank, ModuleBank, OrbitBank, ScatteringBank
+from segkit import OrbitBank, ScatteringBank
 from segkit.errors import InputError
 from segkit.features import (
+    ConvNetBank,
     ElongatedBank,
     Module,
+    ModuleBank,
     MultiscaleBank,
     OrbitAveraged,
     PositionBank,

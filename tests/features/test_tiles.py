@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchvision.models import get_model
 
-from segkit import ConvNetBank, ModuleBank, OrbitBank, ScatteringBank
+from segkit import OrbitBank, ScatteringBank
 from segkit.features import (
+    ConvNetBank,
     ElongatedBank,
     Module,
+    ModuleBank,
     MultiscaleBank,
     OrbitAveraged,
     PositionBank,

@@ -3,8 +3,8 @@
 import pytest
 from threadpoolctl import threadpool_limits
 
-from segkit import ModuleBank, Segmenter
-from segkit.features import Module
+from segkit import Segmenter
+from segkit.features import Module, ModuleBank
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.slow

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tifffile
 
-from segkit import ModuleBank, Segmenter
-from segkit.features import Module
+from segkit import Segmenter
+from segkit.features import Module, ModuleBank
 from segkit.images import UNLABELLED
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.folders import segment_folder

@@ -11,9 +11,9 @@ import pytest
 import tifffile
 from sklearn.exceptions import NotFittedError
 
-from segkit import ModuleBank, Segmenter, predict_folder
+from segkit import Segmenter, predict_folder
 from segkit.errors import ConfigError, InputError, OutputError
-from segkit.features import Module
+from segkit.features import Module, ModuleBank
 from segkit.images import (
     PixelSize,
     Reading,

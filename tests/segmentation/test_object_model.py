@@ -8,17 +8,19 @@ from scipy import ndimage
 from sklearn.base import clone
 
 import segkit
-from segkit import ConvNetBank, LinearGaussianMixture, MMDSelector, Segmenter
+from segkit import Segmenter
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.errors import InputError, ModelFileError
 from segkit.evaluation.object_scores import match, score_objects
-from segkit.features import MultiscaleBank
+from segkit.features import ConvNetBank, MultiscaleBank
 from segkit.images import UNLABELLED
 from segkit.images.sampling import block_folds
+from segkit.kernels import LinearGaussianMixture
 from segkit.objects.choose import SplitScores
 from segkit.objects.split import Splitter
 from segkit.segmentation.model_file import read_model, write_model
 from segkit.segmentation.object_model import ObjectModel, ObjectTraining, check_instances, learn_from_regions
+from segkit.selection import MMDSelector
 
 SHAPE = (64, 80)
 NONE = Splitter("none")

@@ -7,31 +7,27 @@ from scipy import ndimage
 from sklearn.base import clone
 
 import segkit
-from segkit import (
-    ConditionalCovarianceSelector,
-    ConvNetBank,
-    LinearGaussianMixture,
-    LinearMixture,
-    LinearSVM,
-    MixtureRFF,
-    MMDSelector,
-    ModuleBank,
-    OrbitBank,
-    ScatteringBank,
-    Segmenter,
-    StackedBank,
-)
+from segkit import LinearMixture, LinearSVM, MixtureRFF, OrbitBank, ScatteringBank, Segmenter, StackedBank
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
 from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
-from segkit.features import ElongatedBank, Module, MultiscaleBank, OrbitAveraged, PositionBank
+from segkit.features import (
+    ConvNetBank,
+    ElongatedBank,
+    Module,
+    ModuleBank,
+    MultiscaleBank,
+    OrbitAveraged,
+    PositionBank,
+)
 from segkit.images.sampling import draw_pixels
 from segkit.invariance import FourierEmbedding, Rotation
-from segkit.kernels import Gaussian, Polynomial
+from segkit.kernels import Gaussian, LinearGaussianMixture, Polynomial
 from segkit.segmentation.held_out import HeldOut
 from segkit.segmentation.model_file import read_model, write_model
 from segkit.segmentation.regions import merge_small_regions
 from segkit.segmentation.threshold import label_pixels
+from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
 BANK = ModuleBank((Module(n_scales=2, n_angles=3),))
 
