@@ -36,11 +36,9 @@ from segkit._common import is_whole
 from segkit.config.faults import Section
 from segkit.errors import ConfigError
 from segkit.features import BANKS, FilterBank, bank_from_dict, bank_to_dict
-from segkit.features.registry import options_of, plain
+from segkit.features.registry import MOST_TURNS, options_of, plain
 from segkit.segmentation.segmenter import default_bank
 
-# Far above what is useful: beyond it a run would not end, or fill the memory.
-_MOST_ANGLES = 360
 # Banks that rotations leave as they are.
 _INVARIANT = {"orbit", "position"}
 # Parameters that are no options: the seed is the run's, the images tell the planes, and the rest is for Python.
@@ -58,9 +56,9 @@ FLAT = Volume()
 
 
 def _known_orbit(orbit: Any) -> Any:
-    if orbit is None or orbit == "d4" or (is_whole(orbit) and int(orbit) <= _MOST_ANGLES):
+    if orbit is None or orbit == "d4" or (is_whole(orbit) and int(orbit) <= MOST_TURNS):
         return orbit
-    raise ConfigError(f"input should be d4 or a number of angles, 1 to {_MOST_ANGLES}")
+    raise ConfigError(f"input should be d4 or a number of angles, 1 to {MOST_TURNS}")
 
 
 @cache

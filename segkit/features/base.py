@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator
 
 from segkit._common import FloatArray, Progress, pass_on
 from segkit.errors import InputError
+from segkit.features.options import check_options
 from segkit.features.tiles import Tile, cut, whole
 
 # More are a mistake: a VGG-16 has 4,224, and each takes a map of the image.
@@ -306,6 +307,10 @@ class FilterBank(BaseEstimator, ABC):
         if weights:
             raise InputError(f"{type(self).__name__} has no weights, {len(weights)} arrays were given")
 
+    def _check(self) -> None:
+        """Refuse options that do not fit."""
+        check_options(type(self), vars(self))
+
     def _wanted(self, channels: ArrayLike | None, n_image_channels: int) -> NDArray[np.intp]:
         """Check which channels are wanted; all by default."""
         known = np.arange(self.n_channels(n_image_channels))
@@ -350,6 +355,23 @@ def sample_maps(
         columns = np.array([column[index] for index in stack.indices], dtype=np.intp)
         out[:, as_slice(columns)] = stack.sample(rows, cols)
     return out
+
+
+class Share(NamedTuple):
+    """Wanted channels of one part of a bank: where they are wanted, and their numbers within the part."""
+
+    part: int
+    wanted: NDArray[np.intp]
+    own: NDArray[np.intp]
+
+
+def share_out(wanted: NDArray[np.intp], sizes: Sequence[int]) -> Iterator[Share]:
+    """Share wanted channels out to parts of so many channels each, first to last; parts without any are left out."""
+    ends = np.cumsum(sizes)
+    part_of = np.searchsorted(ends, wanted, side="right")
+    for part in np.unique(part_of).tolist():
+        mine = np.flatnonzero(part_of == part)
+        yield Share(part, mine, wanted[mine] - (ends[part] - sizes[part]))
 
 
 def as_slice(places: NDArray[np.intp]) -> slice | NDArray[np.intp]:

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, get_args
+from fractions import Fraction
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from segkit._common import FloatArray
 from segkit.errors import ConfigError, InputError
+from segkit.features.options import once
 
 ChannelMode = Literal["rgb", "each", "mean"]
-CHANNEL_MODES = get_args(ChannelMode)
+
+
+def scales_of(pyramid: Sequence[float]) -> list[Fraction]:
+    """Return the scales of a pyramid as exact fractions."""
+    return [Fraction(scale).limit_denominator(1000) for scale in pyramid]
+
+
+def _fractions(pyramid: Sequence[float]) -> Sequence[float]:
+    scales = scales_of(pyramid)
+    if any(1 not in scale.as_integer_ratio() for scale in scales):
+        raise ConfigError("scales should be 1, 1/2, 1/3 and so on, or 2, 3 and so on")
+    once(scales)
+    return pyramid
+
+
 # Scales of the image that a network sees.
-Pyramid = Annotated[Sequence[Annotated[float, Field(gt=0, le=8)]], Field(max_length=20)]
+_Scale = Annotated[float, Field(gt=0, le=8)]
+Pyramid = Annotated[Sequence[_Scale], Field(min_length=1, max_length=20), AfterValidator(_fractions)]
 
 
 def count_views(mode: str, n_image_channels: int) -> int:
     """Count the images that a network runs on."""
     return n_image_channels if mode == "each" else 1
-
-
-def check_mode(mode: str) -> None:
-    """Refuse an unknown mode."""
-    if mode not in CHANNEL_MODES:
-        raise ConfigError(f"channel_mode {mode!r}: choose one of {', '.join(CHANNEL_MODES)}")
 
 
 def check_channels(mode: str, n_image_channels: int) -> None:

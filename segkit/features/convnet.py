@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from segkit._common import FloatArray
 from segkit._device import card_has_room, torch_device
@@ -33,7 +33,12 @@ PREPROCESSING = {
 }
 # Name for the outputs of all non-linearities.
 ACTIVATIONS = "activations"
-OutputStride = Literal[8, 16, 32]
+
+
+def _shrinks(pyramid: Sequence[float]) -> Sequence[float]:
+    if max(pyramid) > 1:
+        raise ConfigError("scales should be 1 or less")
+    return pyramid
 
 
 class ConvNetBank(NetworkBank):
@@ -104,8 +109,8 @@ class ConvNetBank(NetworkBank):
         preprocessing: Literal["torchvision", "caffe"] = "torchvision",
         channel_mode: ChannelMode = "rgb",
         layers: Annotated[Sequence[str], Field(min_length=1, max_length=100)] | None = None,
-        pyramid: Pyramid = (1.0,),
-        output_stride: OutputStride | None = None,
+        pyramid: Annotated[Pyramid, AfterValidator(_shrinks)] = (1.0,),
+        output_stride: Literal[8, 16, 32] | None = None,
         random_state: int = 0,
     ) -> None:
         self.network = network
@@ -187,17 +192,6 @@ class ConvNetBank(NetworkBank):
                 f"image of {height} x {width} pixels (scale {float(scale):g}) is too small for {self.network}: "
                 f"choose shallower layers (bank.layers), fewer scales (bank.pyramid), or larger images"
             ) from error
-
-    def _check(self) -> None:
-        super()._check()
-        if self.preprocessing not in PREPROCESSING:
-            raise ConfigError(
-                f"preprocessing {self.preprocessing!r}: choose one of {', '.join(PREPROCESSING)}"
-            )
-        if self.output_stride not in (None, *get_args(OutputStride)):
-            raise ConfigError(
-                f"output_stride {self.output_stride!r}: choose one of {', '.join(map(str, get_args(OutputStride)))}, or None"
-            )
 
 
 def _take(maps: FloatArray, channels: NDArray[np.intp]) -> FloatArray:

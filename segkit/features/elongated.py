@@ -13,7 +13,6 @@ from scipy import fft
 
 from segkit._common import FloatArray
 from segkit._threads import in_threads
-from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 
 _MEASURES = ("bright line", "dark line", "edge", "line spread")
@@ -76,7 +75,9 @@ class ElongatedBank(FilterBank):
     def __init__(
         self,
         *,
-        sigmas: Annotated[Sequence[Annotated[float, Field(gt=0, le=256)]], Field(max_length=20)] = (
+        sigmas: Annotated[
+            Sequence[Annotated[float, Field(gt=0, le=256)]], Field(min_length=1, max_length=20)
+        ] = (
             1.0,
             2.0,
             4.0,
@@ -163,16 +164,6 @@ class ElongatedBank(FilterBank):
         spread = np.sqrt(np.maximum(squares, 0, out=squares), out=squares)
         found = {"bright line": np.negative(lowest, out=lowest), "dark line": highest, "edge": edge}
         return found | {"line spread": spread}
-
-    def _check(self) -> None:
-        if (
-            not np.ndim(self.sigmas) == 1
-            or not len(self.sigmas)
-            or not all(0 < sigma < math.inf for sigma in self.sigmas)
-        ):
-            raise ConfigError(f"sigmas={self.sigmas!r}: give standard deviations above 0, in pixels")
-        if self.channel_mode not in ("mean", "each"):
-            raise ConfigError(f"channel_mode={self.channel_mode!r}: choose mean or each")
 
 
 class _Spectrum:

@@ -18,7 +18,8 @@ from segkit._common import FloatArray
 from segkit._device import card_has_room, torch_device
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
-from segkit.features.wavelets import FAMILIES, bessel_bound, check_family_size
+from segkit.features.options import check_options
+from segkit.features.wavelets import FAMILIES, bessel_bound
 
 if TYPE_CHECKING:
     import torch
@@ -30,12 +31,6 @@ _Tree = dict[tuple[int, int], "_Tree"]
 _Layers = tuple["Module", ...]
 
 _MOST_PATHS = 20_000
-_CHOICES = {
-    "atoms": tuple(FAMILIES),
-    "nonlinearity": ("modulus", "relu", "tanh"),
-    "pooling": ("subsample", "average", "max"),
-    "output": ("delta", "lowpass", "none"),
-}
 
 
 @dataclass(frozen=True)
@@ -47,9 +42,9 @@ class Module:
     atoms : {"morlet", "gabor", "shearlet"}, default="morlet"
         Family of atoms. Morlet atoms are Gabor atoms with their mean removed.
     n_scales : int, default=3
-        Number of dyadic scales, 1 or more.
+        Number of dyadic scales, 1 to 10.
     n_angles : int, default=8
-        Number of directions, 2 or more.
+        Number of directions, 2 to 64.
     nonlinearity : {"modulus", "relu", "tanh"}, default="modulus"
         Pointwise function with Lipschitz constant 1. ReLU and tanh need real values: the responses of the
         complex Gabor and Morlet atoms lose their imaginary part first.
@@ -80,20 +75,15 @@ class Module:
     """
 
     atoms: Literal["morlet", "gabor", "shearlet"] = "morlet"
-    n_scales: int = 3
-    n_angles: int = 8
+    n_scales: Annotated[int, Field(ge=1, le=10)] = 3
+    n_angles: Annotated[int, Field(ge=2, le=64)] = 8
     nonlinearity: Literal["modulus", "relu", "tanh"] = "modulus"
     pooling: Literal["subsample", "average", "max"] = "subsample"
-    factor: int = 1
+    factor: Annotated[int, Field(ge=1)] = 1
     output: Literal["delta", "lowpass", "none"] = "delta"
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ConfigError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(choices)}")
-        check_family_size(self.n_scales, self.n_angles)
-        if self.factor < 1:
-            raise ConfigError(f"factor={self.factor}: expected 1 or more; 1 keeps the pixel grid")
+        check_options(Module, vars(self))
 
 
 class ModuleBank(FilterBank):

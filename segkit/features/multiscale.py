@@ -88,6 +88,7 @@ class MultiscaleBank(FilterBank):
         return list(in_threads(measure, np.unique(wanted // len(_MEASURES))))
 
     def _sigmas(self) -> tuple[float, ...]:
+        self._check()
         return doublings(self.sigma_min, self.sigma_max)
 
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray
-from segkit.errors import ConfigError, WeightsError
-from segkit.features.base import Channel, FeatureMaps, TiledBank
-from segkit.features.colours import ChannelMode, check_channels, check_mode, count_views
+from segkit.errors import WeightsError
+from segkit.features.base import Channel, FeatureMaps, TiledBank, share_out
+from segkit.features.colours import ChannelMode, check_channels, count_views, scales_of
 from segkit.features.tiles import Tile
 
 if TYPE_CHECKING:
@@ -73,7 +73,6 @@ class NetworkBank(TiledBank):
     _network_parameters: ClassVar[tuple[str, ...]]
     # Maps, and sums of them, that are held at a time.
     _n_copies: ClassVar[int] = 1
-    _most_scale: ClassVar[int] = 1
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
         """List the channels by view, scale and layer, in that order."""
@@ -177,26 +176,20 @@ class NetworkBank(TiledBank):
         return [
             (view, scale, layer)
             for view in range(count_views(self.channel_mode, n_image_channels))
-            for scale in self._scales()
+            for scale in scales_of(self.pyramid)
             for layer in layers
         ]
 
     def _tasks(
         self, wanted: NDArray[np.intp], n_image_channels: int
     ) -> dict[tuple[int, Fraction], list[Task]]:
-        """Share wanted channels, rising, out to the layers that they come from, by view and scale."""
+        """Share wanted channels out to the layers that they come from, by view and scale."""
         tasks: dict[tuple[int, Fraction], list[Task]] = {}
-        start = 0
-        for view, scale, layer in self._parts(n_image_channels):
-            stop = start + layer.n_channels
-            kept = wanted[slice(*np.searchsorted(wanted, [start, stop]))]
-            if kept.size:
-                tasks.setdefault((view, scale), []).append(Task(layer, kept, kept - start))
-            start = stop
+        parts = self._parts(n_image_channels)
+        for place, mine, own in share_out(wanted, [layer.n_channels for *_, layer in parts]):
+            view, scale, layer = parts[place]
+            tasks.setdefault((view, scale), []).append(Task(layer, wanted[mine], own))
         return tasks
-
-    def _scales(self) -> list[Fraction]:
-        return [Fraction(scale).limit_denominator(1000) for scale in self.pyramid]
 
     def _source(self) -> tuple[Any, ...]:
         """Return the values of the parameters that determine the weights."""
@@ -226,19 +219,6 @@ class NetworkBank(TiledBank):
                     f"weights {self.weights} lack {missing[layer][0]}, which layer {layer.name} of {self.network} needs: "
                     f"leave that layer out (bank.layers), or give weights that hold it"
                 )
-
-    def _check(self) -> None:
-        """Refuse a channel mode or a pyramid that does not exist."""
-        check_mode(self.channel_mode)
-        scales = self._scales()
-        fit = (scale > 0 and 1 in scale.as_integer_ratio() and scale <= self._most_scale for scale in scales)
-        if not scales or not all(fit):
-            more = ", or 2, 3 and so on" if self._most_scale > 1 else ", such as [1, 0.5]"
-            raise ConfigError(
-                f"pyramid {list(self.pyramid)}: give one or more of 1, 1/2, 1/3 and so on{more}"
-            )
-        if len(set(scales)) < len(scales):
-            raise ConfigError(f"pyramid {list(self.pyramid)}: give each scale once")
 
 
 def at_scale(position: float, scale: Fraction) -> float:

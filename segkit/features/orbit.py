@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,9 +19,10 @@ from pydantic import Field
 from scipy import ndimage
 from sklearn.utils import check_random_state
 
-from segkit._common import FloatArray, Progress, is_whole, pass_on
+from segkit._common import FloatArray, Progress, pass_on
 from segkit.errors import ConfigError, InputError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
+from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, share_out
+from segkit.features.options import ODD, ONCE
 from segkit.invariance.embeddings import Embedding, FourierEmbedding, StepEmbedding
 from segkit.invariance.groups import Group, Similarity, similarities
 from segkit.invariance.spatial import Rotation
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 # Larger windows and more templates than these are a mistake.
 LARGEST_PATCH, MOST_TEMPLATES = 301, 10_000
-Templates = Literal["gaussian", "patches"]
+_PatchSize = Annotated[int, Field(ge=3, le=LARGEST_PATCH), ODD]
 # Patches that templates are drawn from, for each template.
 DRAWS_PER_TEMPLATE = 20
 # Numbers held for one block of pixels, 32 MB.
@@ -203,14 +204,14 @@ class OrbitBank(FilterBank):
 
     def __init__(
         self,
-        patch_sizes: Annotated[Sequence[Annotated[int, Field(gt=0, le=257)]], Field(max_length=20)] = (9, 17),
+        patch_sizes: Annotated[Sequence[_PatchSize], Field(min_length=1, max_length=20), ONCE] = (9, 17),
         *,
-        n_templates: Annotated[int, Field(gt=0, le=100_000)] = 64,
+        n_templates: Annotated[int, Field(gt=0, le=MOST_TEMPLATES)] = 64,
         group: Group | None = None,
-        templates: Templates = "gaussian",
-        embedding: Embedding | None = None,
+        templates: Literal["gaussian", "patches"] = "gaussian",
+        embedding: FourierEmbedding | StepEmbedding | None = None,
         stride: Annotated[int, Field(gt=0, le=1024)] = 1,
-        random_state: int = 0,
+        random_state: Annotated[int, Field(ge=0)] = 0,
     ) -> None:
         self.patch_sizes = patch_sizes
         self.n_templates = n_templates
@@ -317,38 +318,9 @@ class OrbitBank(FilterBank):
         self.templates_ = templates
 
     def _check(self) -> None:
-        sizes = list(self.patch_sizes)
-        if not sizes or not all(is_whole(size) and size >= 3 and size % 2 for size in sizes):
-            raise ConfigError(f"patch_sizes {sizes}: give odd numbers of pixels from 3 up, such as [9, 17]")
-        if max(sizes) > LARGEST_PATCH or self.n_templates > MOST_TEMPLATES:
-            raise ConfigError(
-                f"patch_sizes {sizes} and n_templates {self.n_templates}: at most {LARGEST_PATCH} pixels and "
-                f"{MOST_TEMPLATES:,} templates can be computed"
-            )
-        if len(set(sizes)) < len(sizes):
-            raise ConfigError(f"patch_sizes {sizes}: give each size once")
-        for name in ("n_templates", "stride"):
-            if not is_whole(getattr(self, name)):
-                raise ConfigError(f"{name} {getattr(self, name)}: give a whole number, 1 or more")
-        if not is_whole(self.random_state, least=0):
-            raise ConfigError(
-                f"random_state {self.random_state}: give a whole number, 0 or more, to have the same templates each time"
-            )
-        if self.templates not in get_args(Templates):
-            raise ConfigError(f"templates {self.templates!r}: choose one of {', '.join(get_args(Templates))}")
-        self._check_group_and_embedding()
-
-    def _check_group_and_embedding(self) -> None:
-        if not isinstance(self._group, Group):
-            raise ConfigError(
-                f"group {self.group!r}: give a group of segkit.invariance, such as Rotation(16) or Dihedral()"
-            )
+        super()._check()
         self._moves()
         embedding = self._embedding
-        if not isinstance(embedding, FourierEmbedding | StepEmbedding):
-            raise ConfigError(
-                f"embedding {embedding!r}: give FourierEmbedding(Gaussian(1.0)) or StepEmbedding()"
-            )
         if not isinstance(getattr(embedding, "kernel", Gaussian(1.0)), Gaussian):
             raise ConfigError(f"embedding {embedding}: give it a Gaussian kernel, such as Gaussian(1.0)")
         names = embedding.names(0)
@@ -437,17 +409,15 @@ class OrbitBank(FilterBank):
         planes = self._planes(image)
         rows, cols = rows + self._margin, cols + self._margin
         out = np.empty((rows.size, channels.size), dtype=np.float32)
-        at = np.flatnonzero(channels < len(planes))
-        out[:, at] = planes[channels[at][:, None], rows, cols].T
-        start = len(planes)
-        n_channels = len(planes) + 1 + self.n_templates * len(self._embedding.names(0))
         templates = self._templates(len(planes))
-        for size in self.patch_sizes:
-            at = np.flatnonzero((channels >= start) & (channels < start + n_channels))
-            if at.size:
-                wanted = channels[at] - start
-                out[:, at] = self._embed_patches(planes, rows, cols, size, templates[size], wanted)
-            start += n_channels
+        n_of_size = len(planes) + 1 + self.n_templates * len(self._embedding.names(0))
+        sizes = list(self.patch_sizes)
+        for part, at, own in share_out(channels, [len(planes), *[n_of_size] * len(sizes)]):
+            if part == 0:
+                out[:, at] = planes[own[:, None], rows, cols].T
+            else:
+                size = sizes[part - 1]
+                out[:, at] = self._embed_patches(planes, rows, cols, size, templates[size], own)
         return out
 
     def _embed_patches(

@@ -8,8 +8,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
-from pydantic import Field, PositiveFloat
+from pydantic import Field
 
 from segkit._common import count, is_whole
 from segkit.errors import ConfigError
@@ -19,6 +18,7 @@ from segkit.features.convnet import ConvNetBank
 from segkit.features.elongated import ElongatedBank
 from segkit.features.modules import ModuleBank
 from segkit.features.multiscale import MultiscaleBank
+from segkit.features.options import as_python, check_options
 from segkit.features.orbit import OrbitBank
 from segkit.features.position import PositionBank
 from segkit.features.scattering import ScatteringBank
@@ -104,8 +104,9 @@ def bank_from_dict(description: dict[str, Any]) -> FilterBank:
     bank = BANKS[kind]
     for name in signature(bank).parameters.keys() & _MAKERS:
         make = _MAKERS[name]
-        own = signature(make).parameters.keys() & parameters
-        parameters[name] = make(**{option: parameters.pop(option) for option in own})
+        own = {option: parameters.pop(option) for option in signature(make).parameters.keys() & parameters}
+        check_options(make, own)
+        parameters[name] = make(**own)
     return bank(**parameters)
 
 
@@ -148,13 +149,11 @@ def _with_options(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_group(
-    n_angles: Annotated[int, Field(gt=0, le=360)] = 16,
+    n_angles: Annotated[int, Field(gt=0, le=MOST_TURNS)] = 16,
     reflections: bool = False,  # noqa: FBT001, FBT002
     scales: Annotated[Sequence[Annotated[float, Field(gt=0, le=16)]], Field(max_length=20)] = (1.0,),
 ) -> Group:
     """Make the group of an `OrbitBank`."""
-    if not is_whole(n_angles) or n_angles > MOST_TURNS:
-        raise ConfigError(f"n_angles {n_angles!r}: give a number of angles, 1 to {MOST_TURNS}")
     groups: list[Group] = [Rotation(n_angles)]
     if reflections:
         groups.insert(0, Reflection())
@@ -165,14 +164,10 @@ def make_group(
 
 def make_embedding(
     nonlinearity: Literal["fourier", "step"] = "fourier",
-    gamma: PositiveFloat = 1.0,
-    thresholds: Annotated[Sequence[float], Field(max_length=100)] = StepEmbedding.thresholds,
+    gamma: Annotated[float, Field(gt=0)] = 1.0,
+    thresholds: Annotated[Sequence[float], Field(min_length=1, max_length=100)] = StepEmbedding.thresholds,
 ) -> Embedding:
     """Make the embedding of an `OrbitBank`."""
-    if nonlinearity not in _NONLINEARITIES.values():
-        raise ConfigError(
-            f"nonlinearity {nonlinearity!r}: choose one of {', '.join(_NONLINEARITIES.values())}"
-        )
     return StepEmbedding(tuple(thresholds)) if nonlinearity == "step" else FourierEmbedding(Gaussian(gamma))
 
 
@@ -212,6 +207,4 @@ def plain(value: Any) -> Any:
         return {name: plain(item) for name, item in asdict(value).items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    return str(value) if isinstance(value, Path) else value
+    return str(value) if isinstance(value, Path) else as_python(value)

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 from scipy.fft import next_fast_len
 
-from segkit._common import FloatArray, is_whole
+from segkit._common import FloatArray
 from segkit._device import card_has_room, torch_device
 from segkit._threads import in_threads
 from segkit.errors import ConfigError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
+from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, share_out
 from segkit.features.morlet import Scattering
+from segkit.features.options import ONCE
 
-Scale = Annotated[int, Field(gt=0, le=10)]
-Frontend = Literal["numpy", "torch"]
-Angles = Literal["each", "averaged"]
 _TILES_AT_ONCE = 16
 # Overlap of tiles in cells of 2**J pixels. The averaging window has a standard deviation of 0.8 cells, and
 # the wavelets reach about as far. With 2 cells, single values were wrong by half a standard deviation.
@@ -35,6 +33,7 @@ _LONGEST = 400
 _WIDEST = 4
 # The largest J: filters of the next one would take minutes and gigabytes.
 _LARGEST = 6
+Scale = Annotated[int, Field(gt=0, le=_LARGEST)]
 _MOST_PATHS = 20_000
 
 
@@ -90,13 +89,13 @@ class ScatteringBank(FilterBank):
 
     def __init__(
         self,
-        J: Scale | Annotated[Sequence[Scale], Field(max_length=10)] = (1, 2, 3),
+        J: Scale | Annotated[Sequence[Scale], Field(min_length=1), ONCE] = (1, 2, 3),
         *,
         L: Annotated[int, Field(gt=0, le=64)] = 8,
         max_order: Literal[1, 2] = 2,
-        angles: Angles = "each",
+        angles: Literal["each", "averaged"] = "each",
         pixels: bool = True,
-        frontend: Frontend = "numpy",
+        frontend: Literal["numpy", "torch"] = "numpy",
     ) -> None:
         self.J = J
         self.L = L
@@ -138,36 +137,23 @@ class ScatteringBank(FilterBank):
         image = as_image(image)
         n_image_channels = image.shape[2]
         channels = self._wanted(channels, n_image_channels)
+        scales = self._scales()
+        n_paths = [len(self._names(scale)) for scale in scales]
         stacks: list[FeatureMaps] = []
-        start = 0
-        if self.pixels:
-            kept = channels[channels < n_image_channels]
-            if kept.size:
-                stacks.append(FeatureMaps(np.ascontiguousarray(image.transpose(2, 0, 1)[kept]), kept))
-            start = n_image_channels
-        for scale in self._scales():
-            n_paths = len(self._names(scale))
-            kept = channels[(channels >= start) & (channels < start + n_paths * n_image_channels)]
-            if kept.size:
-                view, path = np.divmod(kept - start, n_paths)
-                stacks.append(FeatureMaps(self._scatter(image, scale, view, path), kept, stride=2.0**scale))
-            start += n_paths * n_image_channels
+        sizes = n_image_channels * np.array([int(self.pixels), *n_paths])
+        for part, mine, own in share_out(channels, sizes.tolist()):
+            if part == 0:
+                values = np.ascontiguousarray(image.transpose(2, 0, 1)[own])
+                stacks.append(FeatureMaps(values, channels[mine]))
+            else:
+                scale = scales[part - 1]
+                values = self._scatter(image, scale, *np.divmod(own, n_paths[part - 1]))
+                stacks.append(FeatureMaps(values, channels[mine], stride=2.0**scale))
         return stacks
 
     def _scales(self) -> tuple[int, ...]:
+        self._check()
         scales: tuple[Any, ...] = tuple(self.J) if np.ndim(self.J) else (self.J,)  # type: ignore[arg-type]
-        if not scales or not all(is_whole(scale) and scale <= _LARGEST for scale in scales):
-            raise ConfigError(f"J={self.J}: give one or more whole numbers from 1 to {_LARGEST}")
-        if len(set(scales)) < len(scales):
-            raise ConfigError(f"J={self.J}: give each scale once")
-        if not is_whole(self.L):
-            raise ConfigError(f"L={self.L}: give a whole number of angles, 1 or more")
-        if self.frontend not in get_args(Frontend):
-            raise ConfigError(f"frontend {self.frontend!r}: choose one of {', '.join(get_args(Frontend))}")
-        if self.max_order not in (1, 2):
-            raise ConfigError(f"max_order {self.max_order}: choose 1 or 2")
-        if self.angles not in get_args(Angles):
-            raise ConfigError(f"angles {self.angles!r}: choose one of {', '.join(get_args(Angles))}")
         # Counted, not listed: a list of them all may be longer than memory.
         n_paths = sum(
             1 + scale * self.L + (self.max_order == 2) * self.L**2 * scale * (scale - 1) // 2

@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 from segkit._common import FloatArray, Progress, pass_on
 from segkit.errors import ConfigError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, TiledBank, as_image, as_slice
+from segkit.features.base import Channel, FeatureMaps, FilterBank, TiledBank, as_image, as_slice, share_out
 from segkit.features.tiles import Tile
 
 
@@ -87,15 +87,16 @@ class StackedBank(TiledBank):
         self, channels: NDArray[np.intp], n_image_channels: int = 3
     ) -> list[tuple[FilterBank, NDArray[np.intp]]]:
         """List the banks that channels come from, each with those that are its own, numbered as here."""
-        return [(bank, channels[mine]) for _, bank, _, mine in self._split(channels, n_image_channels)]
+        return [(bank, channels[mine]) for _, bank, mine, _ in self._split(channels, n_image_channels)]
 
     def iter_maps(
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
     ) -> Iterator[FeatureMaps]:
         """Compute the maps of a tile bank by bank; see `FilterBank.iter_maps`."""
         wanted = self._wanted(channels, image.shape[2])
-        for _, bank, start, mine in self._split(wanted, image.shape[2]):
-            for stack in bank.iter_maps(image, tile, wanted[mine] - start):
+        for _, bank, mine, own in self._split(wanted, image.shape[2]):
+            start = wanted[mine[0]] - own[0]
+            for stack in bank.iter_maps(image, tile, own):
                 yield replace(stack, indices=stack.indices + start)
 
     def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
@@ -125,9 +126,8 @@ class StackedBank(TiledBank):
         image = as_image(image)
         wanted = self._wanted(channels, image.shape[2])
         out = np.empty((np.size(rows), wanted.size), dtype=np.float32)
-        for _, bank, start, mine in self._split(wanted, image.shape[2]):
-            features = bank.sample(image, rows, cols, wanted[mine] - start, progress=progress)
-            out[:, as_slice(np.flatnonzero(mine))] = features
+        for _, bank, mine, own in self._split(wanted, image.shape[2]):
+            out[:, as_slice(mine)] = bank.sample(image, rows, cols, own, progress=progress)
         return out
 
     @property
@@ -140,8 +140,8 @@ class StackedBank(TiledBank):
         wanted = self._wanted(channels, n_image_channels)
         return {
             f"{place}/{name}": weight
-            for place, bank, start, mine in self._split(wanted, n_image_channels)
-            for name, weight in bank.weights_used(wanted[mine] - start, n_image_channels).items()
+            for place, bank, _, own in self._split(wanted, n_image_channels)
+            for name, weight in bank.weights_used(own, n_image_channels).items()
         }
 
     def weights_origin(self) -> list[dict[str, str | None]]:
@@ -169,15 +169,10 @@ class StackedBank(TiledBank):
 
     def _split(
         self, wanted: NDArray[np.intp], n_image_channels: int
-    ) -> Iterator[tuple[int, FilterBank, int, NDArray[np.bool_]]]:
-        """Yield the banks that are needed: place, bank, its first channel, which of the wanted are its own."""
-        start = 0
-        for place, bank in enumerate(self._used):
-            stop = start + bank.n_channels(n_image_channels)
-            mine = (start <= wanted) & (wanted < stop)
-            if mine.any():
-                yield place, bank, start, mine
-            start = stop
+    ) -> list[tuple[int, FilterBank, NDArray[np.intp], NDArray[np.intp]]]:
+        """List the banks that are needed: place, bank, which of the wanted are its own, and their numbers in it."""
+        sizes = [bank.n_channels(n_image_channels) for bank in self._used]
+        return [(place, self._used[place], mine, own) for place, mine, own in share_out(wanted, sizes)]
 
     def _check(self) -> None:
         banks = self.banks if isinstance(self.banks, Sequence) else ()

@@ -13,12 +13,12 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from segkit._common import FloatArray, is_whole
+from segkit._common import FloatArray
 from segkit._device import card_has_room, torch_device
 from segkit.errors import ConfigError, InputError
 from segkit.features.backbone import Backbone, blocks_of, coarsest_stride, configuration, usual_window
 from segkit.features.base import FeatureMaps
-from segkit.features.colours import ChannelMode, Pyramid, three_channels
+from segkit.features.colours import ChannelMode, Pyramid, scales_of, three_channels
 from segkit.features.networks import Layer, NetworkBank, State, Task, as_batch, at_scale
 from segkit.features.tiles import Tile
 from segkit.features.weights import load_pretrained, origin_of, read_weights
@@ -102,7 +102,6 @@ class TimmBank(NetworkBank):
     _network_parameters = ("network", "_window")
     # Sums over windows, and the maps of a window.
     _n_copies = 3
-    _most_scale = 8
 
     def weights_origin(self) -> list[dict[str, str | None]]:
         """List the model, the source and the licence of the weights; a file's licence is not known."""
@@ -203,16 +202,12 @@ class TimmBank(NetworkBank):
         super()._check()
         configuration(self.network)
         stride = coarsest_stride(self.network)
-        if self.window is not None and (
-            not is_whole(self.window) or self.window % stride or not stride <= self.window <= MOST_WINDOW
-        ):
+        if self.window is not None and self.window % stride:
             raise ConfigError(
                 f"window {self.window}: {self.network} needs a multiple of {stride}, at most {MOST_WINDOW}, such as "
                 f"{usual_window(self.network)}"
             )
-        if not 0 <= self.overlap < 1:
-            raise ConfigError(f"overlap {self.overlap}: give a share of a window, 0 or more and below 1")
-        for scale in self._scales():
+        for scale in scales_of(self.pyramid):
             if (stride / scale).denominator > 1:
                 raise ConfigError(
                     f"pyramid {list(self.pyramid)}: cells of {stride} pixels of {self.network} are no whole pixels of the "

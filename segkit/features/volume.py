@@ -10,11 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 from scipy import ndimage
 
-from segkit._common import FloatArray, is_whole
+from segkit._common import FloatArray
 from segkit._threads import in_threads
-from segkit.errors import ConfigError, InputError
+from segkit.errors import InputError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 from segkit.features.multiscale import channels_of, doublings, two_pixels_wide
+from segkit.features.options import ODD
 
 _MEASURES = ("intensity", "edges", "blobs", "curvature 1", "curvature 2", "curvature 3")
 
@@ -54,8 +55,8 @@ class VolumeBank(FilterBank):
     def __init__(
         self,
         *,
-        n_planes: int = 1,
-        z_spacing: float = 1.0,
+        n_planes: Annotated[int, Field(gt=0), ODD] = 1,
+        z_spacing: Annotated[float, Field(gt=0)] = 1.0,
         sigma_min: Annotated[float, Field(ge=0.1, le=256)] = 1.0,
         sigma_max: Annotated[float, Field(gt=0, le=256)] = 8.0,
     ) -> None:
@@ -66,7 +67,8 @@ class VolumeBank(FilterBank):
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
         """List the channels by channel of the volume, blur and measure, in that order."""
-        n_channels, rest = divmod(n_image_channels, self._checked_planes())
+        self._check()
+        n_channels, rest = divmod(n_image_channels, self.n_planes)
         if rest:
             raise InputError(
                 f"images of {n_image_channels} channels, expected those of {self.n_planes} planes: read stacks with "
@@ -76,7 +78,8 @@ class VolumeBank(FilterBank):
 
     def n_channels(self, n_image_channels: int = 3) -> int:
         """Count the channels, without naming them."""
-        n_channels = math.ceil(n_image_channels / self._checked_planes())
+        self._check()
+        n_channels = math.ceil(n_image_channels / self.n_planes)
         return n_channels * len(self._sigmas()) * len(_MEASURES)
 
     @property
@@ -122,14 +125,8 @@ class VolumeBank(FilterBank):
             found |= {3 + order: rising[:, :, 2 - order] for order in range(3)}
         return np.stack([found[measure] for measure in measures]).astype(np.float32, copy=False)
 
-    def _checked_planes(self) -> int:
-        if not is_whole(self.n_planes) or self.n_planes < 1 or not self.n_planes % 2:
-            raise ConfigError(f"n_planes={self.n_planes!r}: give an odd number of planes, 1 or more")
-        return int(self.n_planes)
-
     def _sigmas(self) -> tuple[float, ...]:
-        if not 0 < self.z_spacing < math.inf:
-            raise ConfigError(f"z_spacing={self.z_spacing}: give the distance of planes in pixels, above 0")
+        self._check()
         return doublings(self.sigma_min, self.sigma_max)
 
 

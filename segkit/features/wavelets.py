@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from segkit._common import FloatArray
-from segkit.errors import ConfigError
 
 _Float64Array = NDArray[np.float64]
 
@@ -25,15 +24,6 @@ _Float64Array = NDArray[np.float64]
 # cover the frequency plane octave by octave.
 _SIGMA = 0.8
 _FREQUENCY = 0.375
-
-
-def check_family_size(n_scales: int, n_angles: int) -> None:
-    """Check the numbers of dyadic scales, 1 to 10, and of directions, 2 to 64."""
-    for name, given, least, most in (("n_scales", n_scales, 1, 10), ("n_angles", n_angles, 2, 64)):
-        if given < least:
-            raise ConfigError(f"{name}={given}: expected {least} or more; try n_scales=3, n_angles=8")
-        if given > most:  # a run would not end
-            raise ConfigError(f"{name}={given}: expected {most} or fewer; try n_scales=3, n_angles=8")
 
 
 def _frequencies(shape: tuple[int, int]) -> tuple[_Float64Array, _Float64Array]:
@@ -72,7 +62,6 @@ def _gabor_atoms(
     (paper, eq. 7.1-7.4; eq. 7.2 prints :math:`\cos\theta` twice). The factor :math:`4^{-j}` keeps the peak of
     :math:`\hat\psi` at 1; with the paper's :math:`2^{-j}` the Bessel bound would grow with the scale.
     """
-    check_family_size(n_scales, n_angles)
     slant = _slant(n_angles)
     atoms = np.empty((n_scales, n_angles, *shape), dtype=np.float32)
     for j in range(n_scales):
@@ -153,7 +142,6 @@ def _shearlet_atoms(shape: tuple[int, int], n_scales: int, n_angles: int) -> Flo
     direction has no meaning there: between 3/8 and 1/2 cycles per pixel each atom blends smoothly with its mirror image.
     That keeps it short in space, and the squares of the atoms and of the low-pass sum to 1 on the whole grid.
     """
-    check_family_size(n_scales, n_angles)
     direction = 4.0 * np.arange(n_angles)[:, None, None] / n_angles
     energy = np.zeros((n_scales, n_angles, *shape))
     # Energies add up over the copies, since windows and bumps are squared partitions of unity.

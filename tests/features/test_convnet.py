@@ -265,11 +265,15 @@ def test_truncated_weight_files_end_the_network(tmp_path, vgg16, image):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"preprocessing": "keras"}, ConfigError, "preprocessing 'keras': choose one of torchvision, caffe"),
-        ({"channel_mode": "hsv"}, ConfigError, "channel_mode 'hsv': choose one of rgb, each, mean"),
-        ({"pyramid": (2,)}, ConfigError, "pyramid [2]: give one or more of 1, 1/2, 1/3"),
-        ({"pyramid": (1, 0.5, 1)}, ConfigError, "pyramid [1, 0.5, 1]: give each scale once"),
-        ({"pyramid": (1, 0.6)}, ConfigError, "pyramid [1, 0.6]: give one or more of 1, 1/2, 1/3"),
+        (
+            {"preprocessing": "keras"},
+            ConfigError,
+            "preprocessing='keras': input should be 'torchvision' or 'caffe'",
+        ),
+        ({"channel_mode": "hsv"}, ConfigError, "channel_mode='hsv': input should be 'rgb', 'each' or 'mean'"),
+        ({"pyramid": (2,)}, ConfigError, "pyramid=(2,): scales should be 1 or less"),
+        ({"pyramid": (1, 0.5, 1)}, ConfigError, "pyramid=(1, 0.5, 1): each value should be given once"),
+        ({"pyramid": (1, 0.6)}, ConfigError, "pyramid=(1, 0.6): scales should be 1, 1/2, 1/3 and so on"),
         (
             {"network": "vg16", "weights": "imagenet"},
             ConfigError,
@@ -279,7 +283,7 @@ def test_truncated_weight_files_end_the_network(tmp_path, vgg16, image):
         (
             {"output_stride": 4},
             ConfigError,
-            "output_stride 4: choose one of 8, 16, 32, or None",
+            "output_stride=4: input should be 8, 16 or 32",
         ),
         ({"weights": "nowhere.npz"}, WeightsError, "weights nowhere.npz: no such file"),
     ],

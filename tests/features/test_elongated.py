@@ -115,11 +115,11 @@ def test_one_pixel_wide_is_as_if_it_went_on(rng, shape):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sigmas": []}, r"sigmas=\[\]: give standard deviations above 0"),
-        ({"sigmas": [1, 0]}, r"sigmas=\[1, 0\]: give"),
-        ({"sigmas": [np.inf]}, r"sigmas=\[inf\]: give"),
-        ({"sigmas": 2}, "sigmas=2: give"),
-        ({"channel_mode": "rgb"}, "channel_mode='rgb': choose mean or each"),
+        ({"sigmas": []}, r"sigmas=\[\]: value should have at least 1 item"),
+        ({"sigmas": [1, 0]}, r"sigmas=\[1, 0\]: input should be greater than 0"),
+        ({"sigmas": [np.inf]}, r"sigmas=\[inf\]: input should be a finite number"),
+        ({"sigmas": 2}, "sigmas=2: input should be an instance of Sequence"),
+        ({"channel_mode": "rgb"}, "channel_mode='rgb': input should be 'mean' or 'each'"),
     ],
 )
 def test_options_must_make_sense(image, options, message):

@@ -178,12 +178,12 @@ def test_configuration_is_plain_and_complete(image):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"atoms": "curvelet"}, "atoms='curvelet': expected one of gabor, morlet, shearlet"),
-        ({"nonlinearity": "sign"}, "nonlinearity='sign': expected one of modulus, relu, tanh"),
-        ({"pooling": "median"}, "pooling='median': expected one of subsample, average, max"),
-        ({"output": None}, "output=None: expected one of delta, lowpass, none"),
-        ({"factor": 0}, "factor=0: expected 1 or more; 1 keeps the pixel grid"),
-        ({"n_angles": 1}, "n_angles=1: expected 2 or more; try n_scales=3, n_angles=8"),
+        ({"atoms": "curvelet"}, "atoms='curvelet': input should be 'morlet', 'gabor' or 'shearlet'"),
+        ({"nonlinearity": "sign"}, "nonlinearity='sign': input should be 'modulus', 'relu' or 'tanh'"),
+        ({"pooling": "median"}, "pooling='median': input should be 'subsample', 'average' or 'max'"),
+        ({"output": None}, "output=None: input should be 'delta', 'lowpass' or 'none'"),
+        ({"factor": 0}, "factor=0: input should be greater than or equal to 1"),
+        ({"n_angles": 1}, "n_angles=1: input should be greater than or equal to 2"),
         (
             {"scales": 3},
             "unknown module option scales: expected some of "

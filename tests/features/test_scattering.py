@@ -117,17 +117,17 @@ def test_scales_may_be_of_numpys_types(image):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"J": 0}, "J=0: give one or more whole numbers from 1 to 6"),
-        ({"J": ()}, "J=(): give one or more whole numbers from 1 to 6"),
-        ({"J": (2, 7)}, "J=(2, 7): give one or more whole numbers from 1 to 6"),
-        ({"J": 2.5}, "J=2.5: give one or more whole numbers from 1 to 6"),
-        ({"J": True}, "J=True: give one or more whole numbers from 1 to 6"),
-        ({"J": (2, 1, 2)}, "J=(2, 1, 2): give each scale once"),
-        ({"L": 0}, "L=0: give a whole number of angles, 1 or more"),
-        ({"L": 2.5}, "L=2.5: give a whole number of angles, 1 or more"),
-        ({"max_order": 3}, "max_order 3: choose 1 or 2"),
-        ({"angles": "none"}, "angles 'none': choose one of each, averaged"),
-        ({"frontend": "jax"}, "frontend 'jax': choose one of numpy, torch"),
+        ({"J": 0}, "J=0: input should be greater than 0"),
+        ({"J": ()}, "J=(): value should have at least 1 item"),
+        ({"J": (2, 7)}, "J=(2, 7): input should be less than or equal to 6"),
+        ({"J": 2.5}, "J=2.5: input should be a valid integer"),
+        ({"J": True}, "J=True: input should be a valid integer"),
+        ({"J": (2, 1, 2)}, "J=(2, 1, 2): each value should be given once"),
+        ({"L": 0}, "L=0: input should be greater than 0"),
+        ({"L": 2.5}, "L=2.5: input should be a valid integer"),
+        ({"max_order": 3}, "max_order=3: input should be 1 or 2"),
+        ({"angles": "none"}, "angles='none': input should be 'each' or 'averaged'"),
+        ({"frontend": "jax"}, "frontend='jax': input should be 'numpy' or 'torch'"),
     ],
 )
 def test_bad_options(options, message):
@@ -138,7 +138,7 @@ def test_bad_options(options, message):
 
 def test_more_paths_than_can_be_computed_are_refused():
     """At once: a list of these would be longer than memory."""
-    for options in ({"J": 3, "L": 1000}, {"J": 6, "L": 10**9}, {"J": (5, 6), "L": 64}):
+    for options in ({"J": 6, "L": 64}, {"J": (5, 6), "L": 64}):
         with pytest.raises(ConfigError, match="paths, at most 20,000 can be computed; give fewer angles"):
             ScatteringBank(**options).n_channels(1)
-    assert ScatteringBank(J=3, L=1000, max_order=1).n_channels(1) == 3002
+    assert ScatteringBank(J=3, L=64, max_order=1).n_channels(1) == 194

@@ -74,11 +74,11 @@ def test_planes_too_far_apart_show_no_slope():
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"n_planes": 2}, "odd number of planes"),
-        ({"n_planes": 0}, "odd number of planes"),
-        ({"n_planes": 1.5}, "odd number of planes"),
-        ({"z_spacing": 0}, "distance of planes"),
-        ({"z_spacing": np.nan}, "distance of planes"),
+        ({"n_planes": 2}, "n_planes=2: input should be odd"),
+        ({"n_planes": 0}, "n_planes=0: input should be greater than 0"),
+        ({"n_planes": 1.5}, "n_planes=1.5: input should be a valid integer"),
+        ({"z_spacing": 0}, "z_spacing=0: input should be greater than 0"),
+        ({"z_spacing": np.nan}, "z_spacing=nan: input should be a finite number"),
         ({"sigma_max": 0.5}, "0 < sigma_min <= sigma_max"),
     ],
 )
