@@ -34,11 +34,12 @@ class Findings:
 
     def refuse(self) -> None:
         """Raise one error of all faults, if there are any; files of which the same is wrong are named together."""
+        if not self.faults:
+            return
         if len(self.faults) == 1:
             raise self.faults[0]
         sources: dict[str, list[str]] = {}
         for fault in self.faults:
             sources.setdefault(fault.reason, []).extend([] if fault.source is None else [str(fault.source)])
         told = [f"{first_few(files)}: {reason}" if files else reason for reason, files in sources.items()]
-        if told:
-            raise InputError(f"{len(self.faults)} faults: {first_few(told, separator='; ')}")
+        raise InputError(f"{len(self.faults)} faults: {first_few(told, separator='; ')}")

@@ -13,7 +13,7 @@ from segkit.images.labels import LabelMap
 from segkit.images.numbering import MaskOptions, MasksAre, Objects, summarise_objects
 from segkit.images.pairs import PairReader, survey
 from segkit.images.reading import Reading
-from segkit.images.stems import list_without_masks, paths_by_stem, root_of, same_stems, stem_of
+from segkit.images.stems import list_without_masks, name_files, root_of, stem_of
 
 # Integers that use less than this share of their range are probably of fewer bits, 12 of 16 for example.
 _SHARE_OF_RANGE = 1 / 8
@@ -156,7 +156,7 @@ def _inspect_alone(images: Path, reading: Reading | None) -> Inspection:
     listed, masks = list_without_masks(images)
     paths = [root_of(images) / relative for relative in listed]
     found = PairReader(reading, paths)
-    found.faults += same_stems(paths_by_stem(images, [*listed, *masks]))
+    found.add(name_files(images, [*listed, *masks]))
     for path, relative in zip(paths, listed, strict=True):
         stack = found.attempt(found.reading.read, path)
         for page in [] if stack is None else found.pages(path, stem_of(relative), stack):

@@ -69,11 +69,14 @@ class LabelMap:
     values: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names", tuple(dict.fromkeys(self.labels.values())))
-        object.__setattr__(self, "values", tuple(min(self._values_of(name)) for name in self.names))
-        if not 2 <= self.n_classes <= UNLABELLED:
+        lowest: dict[str, int] = {}
+        for value, name in self.labels.items():
+            lowest[name] = min(value, lowest.get(name, value))
+        object.__setattr__(self, "names", tuple(lowest))
+        object.__setattr__(self, "values", tuple(lowest.values()))
+        if not 2 <= len(lowest) <= UNLABELLED:
             raise InputError(
-                f"label map of {count(self.n_classes, 'class', 'classes')}, expected 2 to {UNLABELLED}: "
+                f"label map of {count(len(lowest), 'class', 'classes')}, expected 2 to {UNLABELLED}: "
                 f"name two classes or more in data.labels"
             )
         if self.unlabelled in self.labels:

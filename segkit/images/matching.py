@@ -16,14 +16,13 @@ from segkit.images.masks import open_objects
 from segkit.images.outlines import OUTLINE_EXTENSIONS
 from segkit.images.read import IMAGE_EXTENSIONS
 from segkit.images.stems import (
-    first_paths,
+    Files,
     list_files,
     list_images,
     masks_beside_images,
+    name_files,
     names_of,
-    paths_by_stem,
     root_of,
-    same_stems,
     stem_of,
 )
 
@@ -39,19 +38,19 @@ class Pair(NamedTuple):
 
 
 @dataclass
-class MaskFiles(Findings):
+class MaskFiles(Files):
     """Mask files by their place in a folder; a COCO file is the mask of many images, by their stems."""
 
-    path_of: dict[str, Path] = field(default_factory=dict)
     is_coco: bool = False
 
     def names(self, key: str) -> list[str]:
         """Return what the image of a mask may be called, its own stem first."""
         return [key] if self.is_coco else names_of(PurePath(key))
 
-    def is_outlined(self, key: str) -> bool:
-        """Return whether a file of one image holds outlines."""
-        return not self.is_coco and is_outlined(self.path_of[key])
+    @property
+    def outlined(self) -> set[str]:
+        """Files of outlines of one image."""
+        return {key for key, path in self.path_of.items() if is_outlined(path) and not self.is_coco}
 
 
 @dataclass
@@ -77,9 +76,9 @@ def find_masks(masks: Path, images: Collection[str] = ()) -> MaskFiles:
         return MaskFiles(path_of=dict.fromkeys(stems, masks), is_coco=True)
     found = MaskFiles()
     for extensions in (IMAGE_EXTENSIONS, OUTLINE_EXTENSIONS):
-        paths = paths_by_stem(masks, list_files(masks, extensions))
-        found.faults += same_stems(paths)
-        for path in first_paths(paths).values():
+        files = name_files(masks, list_files(masks, extensions))
+        found.add(files)
+        for path in files.path_of.values():
             found.path_of[path.relative_to(root_of(masks)).as_posix()] = path
     if not found.path_of:
         list_images(masks)  # raises, and says what is there
@@ -89,13 +88,11 @@ def find_masks(masks: Path, images: Collection[str] = ()) -> MaskFiles:
 def part_folder(folder: Path, image_of: Mapping[str, Path]) -> tuple[dict[str, Path], MaskFiles]:
     """Part the files of one folder into images and their masks: NAME_mask beside NAME, or outlines."""
     beside, files = masks_beside_images(image_of), find_masks(folder)
-    images = {stem: path for stem, path in image_of.items() if stem not in beside}
+    images, outlined = {stem: path for stem, path in image_of.items() if stem not in beside}, files.outlined
     masks = {
         key: path
         for key, path in files.path_of.items()
-        if (
-            images.keys() & set(files.names(key)) if files.is_outlined(key) else files.names(key)[0] in beside
-        )
+        if (images.keys() & set(files.names(key)) if key in outlined else files.names(key)[0] in beside)
     }
     return images, MaskFiles(path_of=masks)
 
@@ -108,7 +105,8 @@ def match_masks(
     NAME beside every NAME_mask is an image. `named` gives the image of each name; by default, names are stems.
     """
     named = {stem: stem for stem in image_of} if named is None else named
-    own = {files.names(key)[0]: key for key in files.path_of if not files.is_outlined(key)}
+    outlined = files.outlined
+    own = {files.names(key)[0]: key for key in files.path_of if key not in outlined}
     beside = masks_beside_images(own)
     is_mixed = 2 * len(beside) == len(own) and not beside.keys() & named.keys()
     found = Matches(among=sorted(own.keys() - beside.keys()) if is_mixed else [])
@@ -117,11 +115,11 @@ def match_masks(
         name = next((name for name in files.names(key) if name in named), None)
         if name is not None:
             masks_of[named[name]].append((key, name))
-        elif not (own and files.is_outlined(key)):  # else it may be anything
+        elif not (own and key in outlined):  # else it may be anything
             found.masks.append(key)
     left_out: list[str] = []
     for image, several in sorted(masks_of.items()):
-        masks = [one for one in several if not files.is_outlined(one[0])] or several
+        masks = [one for one in several if one[0] not in outlined] or several
         left_out += [str(files.path_of[key]) for key, name in several if (key, name) not in masks]
         (key, name), *others = masks
         if others:
@@ -183,49 +181,49 @@ def match(
     images: str | Path, masks: str | Path, *, only_annotated: bool = False, can_leave_out: bool = True
 ) -> Matches:
     """Match images with masks as `pair` does, with all faults and notes."""
-    images, masks, listing = Path(images), Path(masks), Findings()
+    images, masks, found = Path(images), Path(masks), Matches()
     if images.is_dir() and masks.is_file() and masks.suffix.lower() != ".json":
         told = f"one mask for the folder {images}, expected a folder of masks: give that folder, or one image"
         return Matches([InputError(told, source=masks)])
-    paths = paths_by_stem(images, listing.attempt(list_images, images) or [])
-    listing.faults += same_stems(paths)
-    image_of = first_paths(paths)
+    listed = name_files(images, found.attempt(list_images, images) or [])
+    found.add(listed)
+    image_of = listed.path_of
     if images.is_file() and masks.exists():
-        mask = listing.attempt(_mask_of, images, masks)
-        pairs = [Pair(stem, images, mask) for stem in image_of if mask is not None]
-        return Matches(listing.faults, pairs=pairs)
-    is_one_folder = images.is_dir() and masks.is_dir() and images.samefile(masks)
-    if is_one_folder:
+        mask = found.attempt(_mask_of, images, masks)
+        found.pairs = [Pair(stem, images, mask) for stem in image_of if mask is not None]
+        return found
+    if images.is_dir() and masks.is_dir() and images.samefile(masks):
         image_of, files = part_folder(images, image_of)
+        if not files.path_of:
+            told = f"{images} is given for images and masks, and no file is called like NAME_mask beside NAME"
+            found.faults.append(InputError(f"{told}: give the folder of the masks, or rename them"))
     else:
-        files = listing.attempt(find_masks, masks, image_of) or MaskFiles()
-    listing.add(files)
-    if is_one_folder and not files.path_of:
-        told = f"{images} is given for images and masks, and no file is called like NAME_mask beside NAME"
-        fault = InputError(f"{told}: give the folder of the masks, or rename them")
-        return Matches([*listing.faults, fault], listing.notes)
+        files = found.attempt(find_masks, masks, image_of) or MaskFiles()
     if masks.is_file() and files.path_of and not files.is_coco:
         told = "objects of one image for a folder of images, expected a COCO file or a folder of masks"
-        fault = InputError(f"{told}: give that folder, or one image", source=masks)
-        return Matches([*listing.faults, fault], listing.notes)
-    found = match_masks(image_of, files)
-    n_faults = len(found.faults)
-    found.faults, found.notes = listing.faults + found.faults, listing.notes + found.notes
-    if found.among:
-        told = f"{masks} holds images too ({first_few(found.among)}): masks are the files with a suffix"
+        found.faults.append(InputError(f"{told}: give that folder, or one image", source=masks))
+        return found
+    found.add(files)
+    matched = match_masks(image_of, files)
+    found.add(matched)
+    found.pairs = matched.pairs
+    if matched.among:
+        told = f"{masks} holds images too ({first_few(matched.among)}): masks are the files with a suffix"
         found.notes.append(told)
-    if image_of and files.path_of and not n_faults:
-        lonely = found.images
-        if only_annotated and found.pairs:
-            found.notes += _left_out(lonely, len(image_of))
-            lonely = []
-        # images are left out beside others with masks only
-        cure = _LEAVE_OUT if can_leave_out and found.pairs else ""
-        others = sorted(files.names(key)[0] for key in found.masks)
-        if files.is_coco:
-            found.add(_without_entry(lonely, others, masks.name, cure))
-        else:
-            found.faults += _unpaired(lonely, others, cure)
+    if matched.faults or not image_of or not files.path_of:
+        return found
+    lonely, others = matched.images, sorted(files.names(key)[0] for key in matched.masks)
+    if lonely and only_annotated and found.pairs:
+        verb = "has" if len(found.pairs) == 1 else "have"
+        told = f"{len(found.pairs)} of {count(len(image_of), 'image')} {verb} a mask; the others are left out"
+        found.notes.append(told)
+        lonely = []
+    # images are left out beside others with masks only
+    cure = _LEAVE_OUT if can_leave_out and found.pairs else ""
+    if files.is_coco:
+        found.add(_without_entry(lonely, others, masks.name, cure))
+    elif lonely or others:
+        found.faults += _unpaired(lonely, others, cure)
     return found
 
 
@@ -255,14 +253,6 @@ def _without_entry(images: Sequence[str], entries: Sequence[str], name: str, cur
     )
     fault = InputError(f"{lacking}: annotate or remove the image{cure}")
     return Findings([fault] if images else [], [left_out] if entries else [])
-
-
-def _left_out(lonely: Sequence[str], n_images: int) -> list[str]:
-    """Describe how many images have a mask, if not all of them; a line, or none."""
-    n_masks = n_images - len(lonely)
-    verb = "has" if n_masks == 1 else "have"
-    told = f"{n_masks} of {count(n_images, 'image')} {verb} a mask; the others are left out"
-    return [told] if lonely else []
 
 
 def _unpaired(images: Sequence[str], masks: Sequence[str], cure: str) -> list[InputError]:

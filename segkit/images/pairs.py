@@ -299,7 +299,7 @@ class PairReader(Findings):
     ) -> None:
         super().__init__()
         self.reading = reading or Reading()
-        learnt = self.attempt(self.reading.learn, images)
+        learnt = self.attempt(self.reading.learn, images) if images else self.reading
         self.reading = learnt or replace(self.reading, range="0..1", is_learnt=True)
         self._masks = MaskReader(axes=self.reading.axes, unlabelled=unlabelled)
         self._objects = MaskReader(axes=self.reading.axes)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from segkit._common import without_bytes
@@ -28,6 +29,13 @@ _OUTLINE_NAME = re.compile(
     r"|(?P<name>.*?[^/])[ ._-](roi[ _-]?sets?|rois?|objects?|outlines?|polygons?|detections?|geojson|coco)",
     re.IGNORECASE,
 )
+
+
+@dataclass
+class Files(Findings):
+    """Files by their names."""
+
+    path_of: dict[str, Path] = field(default_factory=dict)
 
 
 def list_images(folder: str | Path) -> list[Path]:
@@ -60,7 +68,8 @@ def list_images(folder: str | Path) -> list[Path]:
                 "itself to segkit predict",
                 source=path,
             )
-    others = Counter(path.suffix.lower() or "no extension" for path in _walk(folder) if path.is_file())
+    candidates = [folder] if folder.is_file() else folder.rglob("*")
+    others = Counter(path.suffix.lower() or "no extension" for path in candidates if path.is_file())
     there = ", ".join(f"{number} of {suffix}" for suffix, number in others.most_common(3))
     cure = f", found {there}: save them in one of these formats" if there else ": check the folder"
     raise InputError(
@@ -68,16 +77,12 @@ def list_images(folder: str | Path) -> list[Path]:
     )
 
 
-def _walk(folder: Path) -> list[Path]:
-    return [folder] if folder.is_file() else list(folder.rglob("*"))
-
-
 def list_files(folder: Path, extensions: Sequence[str]) -> list[Path]:
     """List the files of some extensions as `list_images` does; there may be none."""
-    root = root_of(folder)
+    candidates = [folder] if folder.is_file() else folder.rglob("*")
     # what is neither a file nor a folder, such as a dangling link, is a fault to be told when it is read
-    found = [path for path in _walk(folder) if path.suffix.lower() in extensions and not path.is_dir()]
-    relative = (path.relative_to(root) for path in found)
+    found = [path for path in candidates if path.suffix.lower() in extensions and not path.is_dir()]
+    relative = (path.relative_to(root_of(folder)) for path in found)
     return sorted(path for path in relative if not any(part.startswith(".") for part in path.parts))
 
 
@@ -93,31 +98,20 @@ def list_without_masks(folder: Path) -> tuple[list[Path], list[Path]]:
 
 def files_by_stem(folder: Path) -> dict[str, Path]:
     """Return the file of each stem of a folder; two files of one stem are refused."""
-    paths = paths_by_stem(folder, list_images(folder))
-    Findings([*same_stems(paths)]).refuse()
-    return first_paths(paths)
+    found = name_files(folder, list_images(folder))
+    found.refuse()
+    return found.path_of
 
 
-def paths_by_stem(folder: Path, listed: Iterable[Path]) -> dict[str, list[Path]]:
-    """Return the listed files of a folder by their stems."""
-    root, paths = root_of(folder), defaultdict[str, list[Path]](list)
+def name_files(folder: Path, listed: Iterable[Path]) -> Files:
+    """Return the first of the listed files of each stem; others of the same stem are faults."""
+    root, found = root_of(folder), Files()
     for path in listed:
-        paths[stem_of(path)].append(root / path)
-    return dict(paths)
-
-
-def first_paths(paths: dict[str, list[Path]]) -> dict[str, Path]:
-    """Return the first file of each stem."""
-    return {stem: same[0] for stem, same in paths.items()}
-
-
-def same_stems(paths: dict[str, list[Path]]) -> list[InputError]:
-    """Find the stems that several files share."""
-    return [
-        InputError(f"same stem as {same[1].name}, expected one file: remove one", source=same[0])
-        for same in paths.values()
-        if len(same) > 1
-    ]
+        first = found.path_of.setdefault(stem_of(path), root / path)
+        if first != root / path:
+            told = f"same stem as {path.name}, expected one file: remove one"
+            found.faults.append(InputError(told, source=first))
+    return found
 
 
 def root_of(folder: Path) -> Path:
