@@ -12,7 +12,7 @@ import numpy as np
 from segkit._files import write_table, write_text
 from segkit.benchmark.object_splitting import SPLITTINGS, image_ap
 from segkit.errors import InputError
-from segkit.evaluation.metrics import object_mean
+from segkit.evaluation.metrics import CLASS_SCORES, object_mean
 from segkit.images import LabelMap
 
 # Increase it when the meaning of an entry changes: older files are then refused, never misread.
@@ -72,7 +72,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 def write_csv(path: Path, records: Sequence[dict[str, Any]], label_map: LabelMap) -> None:
     """Write all values of the records of a benchmark as a table; undefined scores are empty cells."""
     own = ("method", "n_train", "seed", "image", "group", "mean_iou")
-    per_class = ("iou", "dice", "precision", "recall", "boundary_f")
+    per_class = (*CLASS_SCORES, "boundary_f")
     objects = [_object_cells(record["objects"]) if "objects" in record else {} for record in records]
     costs = ("brier", "fit_seconds", "predict_seconds", "peak_memory_mib")
     rows = [record | cells for record, cells in zip(records, objects, strict=True)]
@@ -104,7 +104,7 @@ def write_scores(
         else [{**entry, **own} for entry, own in zip(objects, records, strict=True)]
     )
     last = () if objects is None else _OBJECT_SCORES
-    _write_table(path, rows, label_map, ("image", "method", "mean_iou"), ("iou", "dice"), last)
+    _write_table(path, rows, label_map, ("image", "method", "mean_iou"), tuple(CLASS_SCORES), last)
 
 
 def _write_table(

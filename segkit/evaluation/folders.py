@@ -11,15 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from segkit.errors import InputError
 from segkit.evaluation.metrics import (
+    CLASS_SCORES,
     Scores,
     boundary_f,
     brier_score,
     confusion,
-    dice_of,
     iou_of,
     object_mean,
-    precision_of,
-    recall_of,
     reliability,
     score_masks,
 )
@@ -47,14 +45,10 @@ def score_image(
         raise InputError(
             f"probabilities of shape {np.shape(probability)} for {n_classes} classes: give (H, W, {n_classes})"
         )
-    iou = iou_of(counts)
     return {
         "confusion": counts.tolist(),
-        "iou": _plain(iou),
-        "mean_iou": float(np.nanmean(iou)),
-        "dice": _plain(dice_of(counts)),
-        "precision": _plain(precision_of(counts)),
-        "recall": _plain(recall_of(counts)),
+        "mean_iou": float(np.nanmean(iou_of(counts))),
+        **{name: _plain(score(counts)) for name, score in CLASS_SCORES.items()},
         "boundary_f": _plain(boundary_f(truth, prediction, n_classes, tolerance=tolerance)),
         "brier": None if probability is None else brier_score(truth, probability),
         "reliability": None if probability is None else reliability(truth, probability),
@@ -188,18 +182,10 @@ def scores_to_dict(scores: Scores, stems: Sequence[str], label_map: LabelMap) ->
             {
                 "value": value,
                 "name": name,
-                "iou": _or_none(iou),
-                "dice": _or_none(dice),
-                "n_undefined": int(undefined),
+                **{score: _or_none(values[place]) for score, values in scores.by_class.items()},
+                "n_undefined": int(scores.n_undefined[place]),
             }
-            for value, name, iou, dice, undefined in zip(
-                label_map.values,
-                label_map.names,
-                scores.class_iou,
-                scores.class_dice,
-                scores.n_undefined,
-                strict=True,
-            )
+            for place, (value, name) in enumerate(zip(label_map.values, label_map.names, strict=True))
         ],
         "images": [
             {
@@ -207,8 +193,7 @@ def scores_to_dict(scores: Scores, stems: Sequence[str], label_map: LabelMap) ->
                 "mean_iou": float(scores.mean_iou[index]),
                 "object_iou": _or_none(float(object_mean(scores.iou[index]))),
                 "object_dice": _or_none(float(object_mean(scores.dice[index]))),
-                "iou": _plain(scores.iou[index]),
-                "dice": _plain(scores.dice[index]),
+                **{name: _plain(score(scores.counts[index])) for name, score in CLASS_SCORES.items()},
             }
             for index, stem in enumerate(stems)
         ],

@@ -30,8 +30,8 @@ class Scores:
 
     Parameters
     ----------
-    iou, dice : ndarray of shape (n_images, n_classes)
-        Per image and class; NaN where the class is in neither truth nor prediction.
+    counts : ndarray of shape (n_images, n_classes, n_classes), int
+        Pixels of each true class (rows) given each predicted class (columns).
     mean_iou : ndarray of shape (n_images,)
         Mean over the classes of each image (eq. 8.1).
     interval : tuple of float
@@ -46,12 +46,21 @@ class Scores:
     `object_dice` likewise. Mean IoU counts the background as a class, and is higher wherever background is easy.
     """
 
-    iou: FloatArray
-    dice: FloatArray
+    counts: NDArray[np.intp]
     mean_iou: FloatArray
     interval: tuple[float, float]
     object_iou_interval: tuple[float, float] | None = None
     object_dice_interval: tuple[float, float] | None = None
+
+    @property
+    def iou(self) -> FloatArray:
+        """IoU per image and class, (n_images, n_classes); NaN where the class is in neither truth nor prediction."""
+        return iou_of(self.counts)
+
+    @property
+    def dice(self) -> FloatArray:
+        """Dice per image and class, likewise."""
+        return dice_of(self.counts)
 
     @property
     def mean(self) -> float:
@@ -74,14 +83,9 @@ class Scores:
         return np.asarray(np.isnan(self.iou).sum(axis=0))
 
     @property
-    def class_iou(self) -> FloatArray:
-        """Mean IoU of each class over the images that contain it or predict it, (n_classes,)."""
-        return _nanmean(self.iou)
-
-    @property
-    def class_dice(self) -> FloatArray:
-        """Mean Dice of each class over the images that contain it or predict it, (n_classes,)."""
-        return _nanmean(self.dice)
+    def by_class(self) -> dict[str, FloatArray]:
+        """Mean of each of `CLASS_SCORES` over the images that contain a class or predict it, (n_classes,)."""
+        return {name: _nanmean(score(self.counts)) for name, score in CLASS_SCORES.items()}
 
 
 def score_masks(
@@ -138,7 +142,7 @@ def score_masks(
     mean_iou = np.nanmean(iou, axis=1)
     interval = bootstrap_interval(mean_iou, clusters)
     object_intervals = [_interval_where_defined(object_mean(scores), clusters) for scores in (iou, dice)]
-    return Scores(iou, dice, mean_iou, interval, *object_intervals)
+    return Scores(counts, mean_iou, interval, *object_intervals)
 
 
 def object_mean(scores: ArrayLike) -> FloatArray:
@@ -218,6 +222,10 @@ def recall_of(counts: NDArray[np.intp]) -> FloatArray:
     """Share of the true pixels of each class that are predicted as that class; NaN where there is none."""
     hits, in_truth, _ = _marginals(counts)
     return ratio(hits, in_truth)
+
+
+# Scores of each class from `confusion` counts (..., n_classes, n_classes). Each is a column of all tables of scores.
+CLASS_SCORES = {"iou": iou_of, "dice": dice_of, "precision": precision_of, "recall": recall_of}
 
 
 def boundary_f(

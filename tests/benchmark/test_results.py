@@ -5,6 +5,7 @@ import csv
 import pytest
 
 from segkit.benchmark.results import write_csv, write_scores
+from segkit.evaluation.metrics import CLASS_SCORES
 from segkit.images import LabelMap
 
 LABEL_MAP = LabelMap.infer([0, 1, 2], labels={0: "ground", 1: "cell", 2: "edge"})
@@ -31,7 +32,7 @@ def read(path):
 def test_scores_of_each_image_stand_in_a_row(tmp_path):
     write_scores(tmp_path / "scores.csv", RECORDS, LABEL_MAP)
     rows = read(tmp_path / "scores.csv")
-    names = [f"{score} {name}" for score in ("iou", "dice") for name in LABEL_MAP.names]
+    names = [f"{score} {name}" for score in CLASS_SCORES for name in LABEL_MAP.names]
     assert list(rows[0]) == ["image", "method", "mean_iou", "object_iou", "object_dice", *names]
     assert [row["image"] for row in rows] == ["a", "'=b", "c"]
     assert [row["object_iou"] for row in rows] == ["0.5", "0.5", ""]

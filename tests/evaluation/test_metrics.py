@@ -58,7 +58,7 @@ def test_a_class_in_neither_mask_is_undefined_and_counted():
     np.testing.assert_array_equal(scores.iou, [[1, np.nan], [0, 0], [np.nan, 1]])
     np.testing.assert_array_equal(scores.mean_iou, [1, 0, 1])
     assert scores.n_undefined.tolist() == [1, 1]
-    assert scores.class_iou.tolist() == [0.5, 0.5]
+    assert scores.by_class["iou"].tolist() == [0.5, 0.5]
 
 
 def test_unlabelled_pixels_count_nowhere():
@@ -211,7 +211,7 @@ def test_object_scores_leave_out_the_background():
     scores = score_masks(truths, guesses, 2)
     assert scores.object_iou == pytest.approx((2 / 3 + 0) / 2)
     assert scores.object_dice == pytest.approx((4 / 5 + 0) / 2)
-    assert scores.object_iou == scores.class_iou[1]
+    assert scores.object_iou == scores.by_class["iou"][1]
     assert scores.object_iou < scores.mean
     assert scores.object_iou_interval == bootstrap_interval([2 / 3, 0])
     low, high = scores.object_dice_interval
