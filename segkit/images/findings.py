@@ -19,10 +19,10 @@ class Findings:
     faults: list[SegkitError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def attempt(self, read: Callable[..., Value], *arguments: object) -> Value | None:
+    def attempt(self, read: Callable[..., Value], *arguments: object, **options: object) -> Value | None:
         """Call a function; if it refuses its input, gather the fault and return None."""
         try:
-            return read(*arguments)
+            return read(*arguments, **options)
         except InputError as fault:
             self.faults.append(fault)
             return None

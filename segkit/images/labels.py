@@ -13,9 +13,15 @@ from segkit._common import count
 from segkit.errors import InputError
 
 UNLABELLED = 255
+# What to do about values that may mean several things.
+OR_OBJECTS = "if they number objects, --set data.masks=instances"
+NAME_THEM = (
+    "for example --set data.labels='{0: background, 1: cell, 2: border}', or --set data.unlabelled=VALUE if one of them "
+    f"marks unlabelled pixels; {OR_OBJECTS}"
+)
 _N_SPELLED_OUT = 10
-# Masks of more values rarely hold a class for each.
-_MOST_CLASSES = 10
+# Masks of more values rarely hold a class for each; those of fewer may.
+MOST_CLASSES = 10
 
 
 @dataclass(frozen=True)
@@ -135,18 +141,16 @@ class LabelMap:
                     f"add an image in which another class is annotated"
                 )
             return label_map
-        if len(found) > _MOST_CLASSES:
+        if len(found) > MOST_CLASSES:
             raise InputError(
-                f"masks hold {len(found)} values ({_and(found)}), expected one for each class: if they number objects, "
-                f"--set data.masks=instances; if edges are blurred (by JPEG or resizing), threshold them; "
-                f"if they are classes, name them, --set data.labels='{{0: background, 1: cell, ...}}'"
+                f"masks hold {len(found)} values ({_and(found)}), expected one for each class: {OR_OBJECTS}; "
+                f"if edges are blurred (by JPEG or resizing), threshold them; if they are classes, "
+                f"name them, --set data.labels='{{0: background, 1: cell, ...}}'"
             )
         if len(found) > 2:
             raise InputError(
                 f"masks hold {len(found)} values ({_and(found)}), and which class each is cannot be known: "
-                f"name them, for example --set data.labels='{{0: background, 1: cell, 2: border}}', "
-                f"or --set data.unlabelled=VALUE if one of them marks unlabelled pixels; "
-                f"if they number objects, --set data.masks=instances"
+                f"name them, {NAME_THEM}"
             )
         return cls(dict(zip(found, ("background", "foreground"), strict=True)), unlabelled)
 

@@ -13,7 +13,7 @@ from skimage import measure
 
 from segkit._common import count, first_few
 from segkit.errors import InputError
-from segkit.images.labels import UNLABELLED
+from segkit.images.labels import MOST_CLASSES, UNLABELLED
 from segkit.images.outlines import check_ids
 
 MasksAre = Literal["instances", "classes"]
@@ -21,8 +21,6 @@ MasksAre = Literal["instances", "classes"]
 # Values of the class masks made of objects.
 BACKGROUND, OBJECT, UNLABELLED_OBJECT = 0, 255, 128
 CLASS_NAMES = {BACKGROUND: "background", OBJECT: "object"}
-# Masks of fewer values may hold a class for each.
-MOST_CLASSES = 10
 _SHARE_IN_ONE_PIECE = 0.9
 # Blurred edges hold many values of few pixels each.
 LEAST_AREA = 4

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from segkit.errors import InputError
 from segkit.images.alike import Facts, Page, check_kinds, check_scales, common_channels, describe_copies
 from segkit.images.axes import Stack
 from segkit.images.findings import Findings
-from segkit.images.labels import LabelMap
+from segkit.images.labels import NAME_THEM, OR_OBJECTS, LabelMap
 from segkit.images.masks import MaskReader, OpenMask, size_fault
 from segkit.images.matching import Pair, match, match_objects
 from segkit.images.numbering import (
@@ -277,7 +276,9 @@ def _interpret(found: Survey, options: MaskOptions, *, has_objects: bool, has_bl
     ]
     if not values_of and found.faults:  # no mask could be read, which is a fault told already
         return
-    found.label_map = label_map = found.attempt(_infer, values_of, options, options.unlabelled == shown)
+    found.label_map = label_map = found.attempt(
+        _infer, values_of, options, is_shown=options.unlabelled == shown
+    )
     if label_map is None:
         return
     found.notes += _of_one_class(values_of, label_map)
@@ -285,7 +286,7 @@ def _interpret(found: Survey, options: MaskOptions, *, has_objects: bool, has_bl
     if has_objects:
         objects = {item.page.stem: item.objects for item in found.items if item.objects is not None}
         found.objects = objects
-        found.attempt(partial(check_numbers, key="data.instances", cure="give them as masks"), objects)
+        found.attempt(check_numbers, objects, key="data.instances", cure="give them as masks")
         ids_of = {stem: label_map.encode(masks[stem].values) for stem in objects}
         labels_of = {stem: mask.values for stem, mask in objects.items()}
         found.notes += describe_broken(objects) + compare_with_classes(labels_of, ids_of, label_map.names[0])
@@ -309,9 +310,8 @@ class PairReader(Findings):
         objects_of = {entry.stem: entry.mask for entry in objects or ()}
         for entry in pairs:
             file = self.attempt(self._masks.open, entry.mask)
-            stack = self.attempt(
-                partial(self.reading.read, n_masks=None if file is None else file.n_pages), entry.image
-            )
+            n_masks = None if file is None else file.n_pages
+            stack = self.attempt(self.reading.read, entry.image, n_masks=n_masks)
             if stack is None:
                 continue
             pages = self.pages(entry.image, entry.stem, stack)
@@ -344,7 +344,7 @@ class PairReader(Findings):
     def pages(self, path: Path, file: str, stack: Stack) -> list[Page | None]:
         """Scale the pages of an image file; None of those that nothing can be learnt from."""
         size, z_step = self.attempt(read_pixel_size, path), self.attempt(read_z_step, path)
-        if self.attempt(partial(neighbours, name=str(path)), stack.layout, 0, self.reading.context) is None:
+        if self.attempt(neighbours, stack.layout, 0, self.reading.context, name=str(path)) is None:
             return []
         names = page_names(file, len(stack.pages))
         images = [
@@ -400,7 +400,7 @@ def _scribbles(
     ]
 
 
-def _infer(values_of: Mapping[str, Sequence[int]], options: MaskOptions, is_shown: bool) -> LabelMap:  # noqa: FBT001
+def _infer(values_of: Mapping[str, Sequence[int]], options: MaskOptions, *, is_shown: bool) -> LabelMap:
     """Find the classes of masks; those whose values differ from the others are named."""
     values, unlabelled = set[int]().union(*values_of.values()), options.unlabelled
     try:
@@ -421,7 +421,6 @@ def _of_other_values(values_of: Mapping[str, Sequence[int]], unlabelled: int | N
     [(usual, _)] = twos.most_common(1)
     values = sorted(set[int]().union(*sets.values()))
     odd = [stem for stem, found in sets.items() if not found <= usual]
-    objects = "if they number objects, --set data.masks=instances"
     if any(usual < found for found in sets.values()):
         if len(values) != 3:
             return None
@@ -430,7 +429,7 @@ def _of_other_values(values_of: Mapping[str, Sequence[int]], unlabelled: int | N
         return (
             f"masks hold {low} and {high}, and {value} in {count(len(odd), 'mask')} ({first_few(odd, most=_N_ODD_NAMED)}): "
             f"if {value} marks pixels nobody annotated, --set data.unlabelled={value}; if it is a class, name all, "
-            f"--set data.labels='{{{', '.join(f'{value}: NAME' for value in values)}}}'; {objects}"
+            f"--set data.labels='{{{', '.join(f'{value}: NAME' for value in values)}}}'; {OR_OBJECTS}"
         )
     if not 0 < len(odd) <= len(sets) / 2:
         return None
@@ -439,6 +438,5 @@ def _of_other_values(values_of: Mapping[str, Sequence[int]], unlabelled: int | N
     return (
         f"masks hold {len(values)} values ({first_few([*map(str, values)])}), without the {noun} of "
         f"{', '.join(odd[:_N_ODD_NAMED])}{more} only {' and '.join(map(str, sorted(usual)))}: save {them} with these two, "
-        f"or name every value, for example --set data.labels='{{0: background, 1: cell, 2: border}}', or "
-        f"--set data.unlabelled=VALUE if one of them marks unlabelled pixels; {objects}"
+        f"or name every value, {NAME_THEM}"
     )

@@ -15,10 +15,10 @@ from segkit._common import Progress, count, first_few, pass_on
 from segkit.errors import InputError, OutputError
 from segkit.images import IMAGE_EXTENSIONS, UNLABELLED, LabelMap, read_pages, read_pixel_size
 from segkit.images.findings import Findings
+from segkit.images.labels import MOST_CLASSES
 from segkit.images.masks import MaskReader, size_fault
 from segkit.images.matching import find_masks, match_masks, part_folder
 from segkit.images.numbering import (
-    MOST_CLASSES,
     Mask,
     MaskOptions,
     MasksAre,
@@ -163,7 +163,7 @@ def _plan(
     """Read every file once; one message names all that do not fit."""
     plan = _Plan()
     for stem, mask, image in files:
-        pages = plan.attempt(_read_fitting, reader, mask, stem, image, overlay) or []
+        pages = plan.attempt(_read_fitting, reader, mask, stem, image, is_shown=overlay) or []
         names = page_names(stem, len(pages))
         plan.masks.update(zip(names, pages, strict=True))
         plan.jobs += [_Job(mask, stem, image, names, _pictures(output, stem, len(pages)))] if pages else []
@@ -183,11 +183,7 @@ def _plan(
 
 
 def _read_fitting(
-    reader: MaskReader,
-    mask: Path,
-    stem: str,
-    image: Path | None,
-    is_shown: bool,  # noqa: FBT001
+    reader: MaskReader, mask: Path, stem: str, image: Path | None, *, is_shown: bool
 ) -> list[Mask]:
     """Read masks that fit their image, and keep what is known of them."""
     pictures, pages = _read_pair(reader, mask, stem, image)
