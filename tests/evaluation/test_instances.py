@@ -1,11 +1,11 @@
-"""Which masks number objects."""
+"""Which masks number objects, beside others that do or do not."""
 
 import numpy as np
 import pytest
 
 from segkit.errors import InputError
 from segkit.evaluation.read_masks import which_number_objects
-from segkit.images.numbering import Mask, MaskOptions, look_like_instances
+from segkit.images.numbering import Mask, MaskOptions
 
 
 def grid(n_rows, n_columns, side=4):
@@ -26,44 +26,6 @@ def decide(truths, guesses, outlined=(False, False), **options):
         for masks, is_outlined in zip((truths, guesses), outlined, strict=True)
     )
     return which_number_objects(*sides, MaskOptions(**options))
-
-
-def is_instance_masks(masks, unlabelled=None):
-    return look_like_instances([Mask(mask, unlabelled).numbers for mask in masks])
-
-
-def test_many_numbers_in_one_piece_each_are_objects():
-    assert is_instance_masks([MANY])
-    assert is_instance_masks([MANY.astype(np.uint32) * 70_000])
-    assert is_instance_masks([EMPTY, FEW + 20 * (FEW > 0), FEW, FEW + 10 * (FEW > 0)])
-    assert is_instance_masks([np.where(MANY == 3, 1, MANY)])  # one of 19 in two pieces
-
-
-def test_others_are_classes():
-    for mask in (
-        BINARY,
-        FEW,
-        EMPTY,
-        MANY % 11,  # each number in two squares
-        MANY + 1,  # no background
-        np.where(MANY == 1, -1, MANY),
-        np.random.default_rng(0).integers(0, 20, (30, 30)),  # noise
-        np.tile(np.r_[0, 60:200, 255], (40, 1))[:, ::-1] * (np.arange(40)[:, None] % 2),  # blurred edges
-    ):
-        assert not is_instance_masks([mask])
-
-
-def test_the_unlabelled_value_is_no_object():
-    mask = np.where((np.indices(MANY.shape).sum(axis=0) % 7 == 0) & (MANY == 0), 255, MANY)
-    assert is_instance_masks([mask], unlabelled=255)
-    eleven = np.where(MANY > 10, 255, MANY)
-    assert is_instance_masks([eleven])
-    assert not is_instance_masks([np.where(MANY > 9, 255, MANY)], unlabelled=255)
-
-
-def test_objects_that_touch_at_a_corner_are_one_piece():
-    image = np.kron(np.eye(12, dtype=int), np.eye(4, dtype=int)) * np.arange(1, 13).repeat(4)
-    assert is_instance_masks([image])
 
 
 def test_beside_objects_fewer_or_none_are_objects_too():

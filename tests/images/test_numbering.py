@@ -106,6 +106,47 @@ def test_many_values_in_many_pieces_are_asked_about(folders):
     )
 
 
+def looks_numbered(masks, unlabelled=None):
+    return look_like_instances([Mask(mask, unlabelled).numbers for mask in masks])
+
+
+MANY, FEW, EMPTY = (squares(n_objects).astype(int) for n_objects in (20, 4, 0))
+
+
+def test_many_numbers_in_one_piece_each_are_objects():
+    assert looks_numbered([MANY])
+    assert looks_numbered([MANY.astype(np.uint32) * 70_000])
+    assert looks_numbered([EMPTY, FEW + 20 * (FEW > 0), FEW, FEW + 10 * (FEW > 0)])
+    assert looks_numbered([np.where(MANY == 3, 1, MANY)])  # one of 19 in two pieces
+
+
+def test_others_are_classes():
+    for mask in (
+        (MANY > 0).astype(int),
+        FEW,
+        EMPTY,
+        MANY % 11,  # each number in two squares
+        MANY + 1,  # no background
+        np.where(MANY == 1, -1, MANY),
+        np.random.default_rng(0).integers(0, 20, (30, 30)),  # noise
+        np.tile(np.r_[0, 60:200, 255], (40, 1))[:, ::-1] * (np.arange(40)[:, None] % 2),  # blurred edges
+    ):
+        assert not looks_numbered([mask])
+
+
+def test_the_unlabelled_value_is_no_object():
+    mask = np.where((np.indices(MANY.shape).sum(axis=0) % 7 == 0) & (MANY == 0), 255, MANY)
+    assert looks_numbered([mask], unlabelled=255)
+    eleven = np.where(MANY > 10, 255, MANY)
+    assert looks_numbered([eleven])
+    assert not looks_numbered([np.where(MANY > 9, 255, MANY)], unlabelled=255)
+
+
+def test_objects_that_touch_at_a_corner_are_one_piece():
+    image = np.kron(np.eye(12, dtype=int), np.eye(4, dtype=int)) * np.arange(1, 13).repeat(4)
+    assert looks_numbered([image])
+
+
 def test_blurred_edges_are_no_objects():
     """Every grey of an edge may occur once, and would be an object of one pixel."""
     mask = np.zeros(SHAPE, dtype=np.uint8)
