@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
+
+from PIL import BmpImagePlugin, ImageFile, JpegImagePlugin, PngImagePlugin
 
 from segkit.errors import InputError
 
-# First bytes of formats, by the name of the format.
-_STARTS = (
-    (b"\x89PNG", "PNG"),
-    (b"\xff\xd8\xff", "JPEG"),
-    (b"BM", "BMP"),
-    (b"II*\0", "TIFF"),
-    (b"MM\0*", "TIFF"),
-    (b"II+\0", "TIFF"),
-    (b"MM\0+", "TIFF"),
-    (b"GIF8", "GIF"),
-    (b"\0\0\0\x0cjP  ", "JPEG 2000"),
-    (b"%PDF", "PDF"),
-    (b"PK\x03\x04", "ZIP"),
-)
+
+class Format(NamedTuple):
+    """A format of images: the extensions of its files, their first bytes, and Pillow's reader; tifffile reads TIFF."""
+
+    extensions: tuple[str, ...]
+    starts: tuple[bytes, ...]
+    reader: type[ImageFile.ImageFile] | None = None
+
+
+# Pillow's readers open files by themselves: Image.open refuses slides, by a limit of the whole program.
+FORMATS = {
+    "BMP": Format((".bmp",), (b"BM",), BmpImagePlugin.BmpImageFile),
+    "JPEG": Format((".jpg", ".jpeg"), (b"\xff\xd8\xff",), JpegImagePlugin.JpegImageFile),
+    "PNG": Format((".png",), (b"\x89PNG",), PngImagePlugin.PngImageFile),
+    "TIFF": Format((".tif", ".tiff"), (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
+}
+# First bytes of formats that are named where one of the above is expected.
+_OTHERS = {"GIF": b"GIF8", "JPEG 2000": b"\0\0\0\x0cjP  ", "PDF": b"%PDF", "ZIP": b"PK\x03\x04"}
 _WEBP = (b"RIFF", b"WEBP")
-_EXTENSION_OF = {"TIFF": ".tif", "PNG": ".png", "JPEG": ".jpg", "BMP": ".bmp"}
 
 # Pixels of so few bytes are decoded whatever the file says: no machine is harmed.
 HARMLESS_BYTES = 2**26
@@ -37,7 +43,8 @@ def format_of(path: Path) -> str:
         head = file.read(16)
     if head[:4] == _WEBP[0] and head[8:12] == _WEBP[1]:
         return "WebP"
-    return next((name for start, name in _STARTS if head.startswith(start)), "")
+    starts = {name: known.starts for name, known in FORMATS.items()} | _OTHERS
+    return next((name for name, start in starts.items() if head.startswith(start)), "")
 
 
 def check_format(path: Path, expected: tuple[str, ...]) -> str:
@@ -52,7 +59,7 @@ def check_format(path: Path, expected: tuple[str, ...]) -> str:
             f"cannot be decoded (its content is no {wanted}): copy or export it again", source=path
         )
     cure = (
-        f"name it {path.stem}{_EXTENSION_OF[found]}" if found in _EXTENSION_OF else "save it as PNG or TIFF"
+        f"name it {path.stem}{FORMATS[found].extensions[0]}" if found in FORMATS else "save it as PNG or TIFF"
     )
     raise InputError(f"a {found} file, expected {wanted} by its extension: {cure}", source=path)
 

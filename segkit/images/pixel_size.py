@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL.PngImagePlugin import PngImageFile
 
 from segkit.errors import InputError
-from segkit.images.headers import check_format
+from segkit.images.headers import FORMATS, check_format
 from segkit.images.microscopy import check_reader, is_microscopy, read_lengths
 from segkit.images.read import TIFF_EXTENSIONS, check_path, decoding, pixels_in_ome
 
@@ -83,13 +83,13 @@ def read_pixel_size(path: str | Path) -> PixelSize | None:
     """
     path = Path(path)
     check_path(path)
-    suffix = path.suffix.lower()
     if is_microscopy(path):
         check_reader(path)
         with decoding(path):
             lengths = read_lengths(path)
             return checked_size(lengths["Y"] or 0, lengths["X"] or 0)
-    kind = check_format(path, ("TIFF",) if suffix in TIFF_EXTENSIONS else ("PNG", "JPEG", "BMP"))
+    is_tiff = path.suffix.lower() in TIFF_EXTENSIONS
+    kind = check_format(path, tuple(name for name in FORMATS if (name == "TIFF") == is_tiff))
     if kind == "TIFF":
         with decoding(path), tifffile.TiffFile(path) as file:
             return size_in_tiff(file)

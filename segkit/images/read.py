@@ -17,27 +17,20 @@ from typing import Any, Literal
 import numpy as np
 import tifffile
 from numpy.typing import ArrayLike, NDArray
-from PIL import BmpImagePlugin, ImageFile, JpegImagePlugin, PngImagePlugin
+from PIL import ImageFile
 
 from segkit._common import first_few
 from segkit.errors import InputError
 from segkit.images.axes import Layout, Stack, is_page, name_axes, plane_axes
-from segkit.images.headers import check_format, refuse_bomb
+from segkit.images.headers import FORMATS, check_format, refuse_bomb
 from segkit.images.microscopy import READERS, check_reader, is_microscopy, read_array
 
-TIFF_EXTENSIONS = (".tif", ".tiff")
-JPEG_EXTENSIONS = (".jpg", ".jpeg")
-MICROSCOPY_EXTENSIONS = tuple(READERS)
-IMAGE_EXTENSIONS = (".bmp", *JPEG_EXTENSIONS, ".png", *TIFF_EXTENSIONS, *MICROSCOPY_EXTENSIONS)
+TIFF_EXTENSIONS, JPEG_EXTENSIONS = FORMATS["TIFF"].extensions, FORMATS["JPEG"].extensions
+IMAGE_EXTENSIONS = (*(ending for known in FORMATS.values() for ending in known.extensions), *READERS)
 # Height and width of the smallest image to learn from. Of 3 x 3 pixels only one has all its neighbours inside.
 SMALLEST_SIDE = 4
 
-# Opened by their own readers: Image.open refuses slides, by a limit of the whole program.
-_PILLOW: dict[str, type[ImageFile.ImageFile]] = {
-    "PNG": PngImagePlugin.PngImageFile,
-    "JPEG": JpegImagePlugin.JpegImageFile,
-    "BMP": BmpImagePlugin.BmpImageFile,
-}
+_PILLOW = {name: known.reader for name, known in FORMATS.items() if known.reader is not None}
 _ORIENTATION = 274
 _TURNED = range(2, 9)
 _ALPHA = (tifffile.EXTRASAMPLE.ASSOCALPHA, tifffile.EXTRASAMPLE.UNASSALPHA)
