@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
 from segkit.errors import InputError, SegkitError
@@ -100,6 +100,14 @@ class Export(_Strict):
     op: Literal["export"]
 
 
+class TileQuery(BaseModel):
+    """One channel of a tile, or all, and the values that are shown black and white."""
+
+    channel: Index | None = None
+    low: FiniteFloat | None = None
+    high: FiniteFloat | None = None
+
+
 Message = About | View | Stroke | Command | SetClasses | Settings | Export
 _READER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="op")])
 
@@ -129,18 +137,29 @@ def read_message(frame: bytes) -> tuple[Message, bytes]:
     try:
         message = _READER.validate_json(header)
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        if fault["type"] == "json_invalid":
+        if error.errors()[0]["type"] == "json_invalid":
             raise FramingError("header is not JSON") from error
-        where = ".".join(map(str, fault["loc"])) or "message"
-        raise InputError(
-            f"message of the page: {where}: {' '.join(fault['msg'].lower().split())}: reload the page and try again"
-        ) from error
+        raise _refusal(error) from error
     if payload and not isinstance(message, Stroke):
         raise InputError(
             f"message of the page: {message.op} with {len(payload)} bytes behind it, expected none"
         )
     return message, payload
+
+
+def read_query(asked: Mapping[str, str]) -> TileQuery:
+    """Read and check how the page asks for a tile."""
+    try:
+        return TileQuery.model_validate(dict(asked))
+    except ValidationError as error:
+        raise _refusal(error) from error
+
+
+def _refusal(error: ValidationError) -> InputError:
+    fault = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, fault["loc"])) or "message"
+    told = " ".join(fault["msg"].lower().split())
+    return InputError(f"message of the page: {where}: {told}: reload the page and try again")
 
 
 def unpack_mask(stroke: Stroke, payload: bytes, size: tuple[int, int]) -> NDArray[np.bool_]:

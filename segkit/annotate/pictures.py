@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -108,22 +109,22 @@ def render_tile(
         raise InputError(f"channel {channel} of an image with channels 0 to {n_channels - 1}")
     if low is not None and high is not None and not low < high:
         raise InputError(f"contrast from {low:g} to {high:g}: the first must be below the second")
-    shown = range(n_channels) if channel is None else [channel]
-    planes = []
-    for index in shown:
-        black = pyramid.low[index] if low is None else low
-        white = pyramid.high[index] if high is None else high
-        planes.append(_stretch(tile[:, :, index], pyramid, float(black), float(white)))
-    if len(planes) == 1:
-        return planes[0]
-    if n_channels == 3:
-        return np.stack(planes, axis=2)
-    tints = _TINTS[np.arange(n_channels) % len(_TINTS)]
-    # Each channel takes away some of the dark, so that many channels saturate late.
-    dark: NDArray[np.float32] = np.ones((*tile.shape[:2], 3), dtype=np.float32)
-    for plane, tint in zip(planes, tints, strict=True):
-        dark *= 1 - plane[:, :, None] / np.float32(255) * tint
-    return np.asarray(np.rint(255 * (1 - dark)), dtype=np.uint8)
+    shown = slice(None) if channel is None else slice(channel, channel + 1)
+    black, white = (
+        ((own if given is None else given) - pyramid.offset) / pyramid.step
+        for own, given in ((pyramid.low[shown], low), (pyramid.high[shown], high))
+    )
+    span = np.maximum(white - black, 1e-9)
+    share = ((tile[:, :, shown] - black) / span).clip(0, 1).astype(np.float32)
+    if share.shape[2] == 1:
+        share = share[:, :, 0]
+    elif n_channels != 3:
+        # Each channel takes away some of the dark, so that many channels saturate late.
+        dark: NDArray[np.float32] = np.ones((*tile.shape[:2], 3), dtype=np.float32)
+        for index in range(n_channels):
+            dark *= 1 - share[:, :, index, None] * _TINTS[index % len(_TINTS)]
+        share = 1 - dark
+    return np.asarray(np.rint(255 * share), dtype=np.uint8)
 
 
 def encode(picture: NDArray[np.uint8], *, compression: int = 0) -> bytes:
@@ -139,7 +140,7 @@ class Pictures:
     def __init__(self, read: Callable[[str], NDArray[np.float32]]) -> None:
         self._read = read
         self._pyramids: OrderedDict[str, Pyramid] = OrderedDict()
-        self._thumbnails: OrderedDict[str, bytes] = OrderedDict()
+        self._known_thumbnail = lru_cache(_MOST_THUMBNAILS)(self._draw_thumbnail)
         # One image at a time is read for each purpose: a folder of thumbnails must not hold up the tiles.
         self._pyramid_lock, self._thumbnail_lock = threading.Lock(), threading.Lock()
 
@@ -160,33 +161,18 @@ class Pictures:
         """Read an image anew when it is asked for next."""
         with self._pyramid_lock:
             self._pyramids.pop(key, None)
-        with self._thumbnail_lock:
-            self._thumbnails.pop(key, None)
+        self._known_thumbnail.cache_clear()
 
     def thumbnail(self, key: str) -> bytes:
         """Return the PNG of a small picture of an image; raises what reading it raises."""
         with self._thumbnail_lock:
-            if key not in self._thumbnails:
-                pyramid = self._pyramids.get(key) or build_pyramid(self._read(key))
-                small = _shrink(render_tile(pyramid, len(pyramid.levels) - 1, 0, 0))
-                self._thumbnails[key] = encode(small, compression=6)
-            if len(self._thumbnails) > _MOST_THUMBNAILS:
-                self._thumbnails.popitem(last=False)
-            return self._thumbnails[key]
+            return self._known_thumbnail(key)
 
-
-def _shrink(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    small = Image.fromarray(picture)
-    small.thumbnail((THUMBNAIL, THUMBNAIL))
-    return np.asarray(small)
-
-
-def _stretch(plane: NDArray[Any], pyramid: Pyramid, low: float, high: float) -> NDArray[np.uint8]:
-    """Map low to 0 and high to 255 by a table of all values."""
-    values = pyramid.offset + pyramid.step * np.arange(np.iinfo(plane.dtype).max + 1)
-    share = np.clip((values - low) / max(high - low, 1e-12), 0, 1)
-    table: NDArray[np.uint8] = np.rint(255 * share).astype(np.uint8)
-    return np.asarray(table[plane])
+    def _draw_thumbnail(self, key: str) -> bytes:
+        pyramid = self._pyramids.get(key) or build_pyramid(self._read(key))
+        small = Image.fromarray(render_tile(pyramid, len(pyramid.levels) - 1, 0, 0))
+        small.thumbnail((THUMBNAIL, THUMBNAIL))
+        return encode(np.asarray(small), compression=6)
 
 
 def _sample(image: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import mimetypes
 import os
 import secrets
@@ -30,7 +29,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from segkit.annotate.messages import LIMIT, UNSUPPORTED, FramingError, one_line
+from segkit.annotate.messages import LIMIT, UNSUPPORTED, FramingError, one_line, read_query
 from segkit.annotate.pictures import encode, render_tile
 from segkit.annotate.shared_session import SharedSession, TabQueue
 from segkit.errors import InputError, OutputError, SegkitError
@@ -296,23 +295,6 @@ def _known(shared: SharedSession, request: Request) -> str:
 
 
 def _draw_tile(shared: SharedSession, request: Request) -> bytes:
-    key, asked = _known(shared, request), request.query_params
+    pyramid = shared.pictures.pyramid(_known(shared, request))
     place = [int(request.path_params[name]) for name in ("level", "row", "column")]
-    channel = asked.get("channel", "")
-    if channel and not (channel.isdecimal() and len(channel) < 6):
-        raise InputError("channel: expected a whole number, 0 or more")
-    low, high = (_read_number(asked.get(name, ""), name) for name in ("low", "high"))
-    chosen = int(channel) if channel else None
-    return encode(render_tile(shared.pictures.pyramid(key), *place, channel=chosen, low=low, high=high))
-
-
-def _read_number(text: str, name: str) -> float | None:
-    if not text:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError(f"{name}: expected a number from 0 to 1")
-    return value
+    return encode(render_tile(pyramid, *place, **read_query(request.query_params).model_dump()))

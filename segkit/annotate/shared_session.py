@@ -58,7 +58,6 @@ class TabQueue:
         self._generation = -1
         self._blocks: dict[tuple[int, tuple[int, int]], Prediction] = {}
         self._newest: dict[str, bytes] = {}
-        self._states: dict[str, str] = {}
         self._failures: deque[str] = deque(maxlen=_MOST_FAILURES)
 
     def send_first(self, frame: bytes) -> None:
@@ -95,11 +94,6 @@ class TabQueue:
         self._newest[slot] = message if isinstance(message, bytes) else pack(message)
         self._changed.set()
 
-    def set_state(self, image: str, state: str) -> None:
-        """Note how much of an image is labelled."""
-        self._states[image] = state
-        self._changed.set()
-
     def send_error(self, message: str) -> None:
         """Show an error."""
         self._failures.append(message)
@@ -119,9 +113,6 @@ class TabQueue:
             yield labels_frame(self.image, drawing, box)
         newest, self._newest = self._newest, {}
         yield from newest.values()
-        if self._states:
-            states, self._states = self._states, {}
-            yield pack({"op": "states", "images": states})
         while self._failures:
             yield pack({"op": "failed", "message": self._failures.popleft()})
         if self._blocks:
@@ -306,8 +297,7 @@ class SharedSession:
         try:
             await self._in_turn(lambda: self.session.set_classes(message.classes))
         finally:  # the page shows what is true, also after a refusal
-            for tab in self.tabs:
-                tab.send("classes", {"op": "classes", "classes": self._classes()})
+            self._tell("classes", {"op": "classes", "classes": self._classes()})
 
     async def _set(self, message: messages.Settings) -> None:
         def change() -> None:
@@ -318,8 +308,7 @@ class SharedSession:
         try:
             await self._in_turn(change)
         finally:
-            for tab in self.tabs:
-                tab.send("settings", {"op": "settings", **self._settings()})
+            self._tell("settings", {"op": "settings", **self._settings()})
 
     async def _suggest(self, image: str) -> None:
         advice = await run_in_threadpool(self.session.suggest, image)
@@ -356,10 +345,8 @@ class SharedSession:
                 for tab in self.tabs:
                     tab.add_prediction(event)
             case Saved():
-                for tab in self.tabs:
-                    tab.send(
-                        f"saved {event.key}", {"op": "saved", "image": event.key, "version": event.version}
-                    )
+                header = {"op": "saved", "image": event.key, "version": event.version}
+                self._tell(f"saved {event.key}", header)
                 self._start(self._find_state(event.key))
             case Objects():
                 self._start(self._outline(event))
@@ -373,21 +360,23 @@ class SharedSession:
             case Expected():
                 self._send_to_all("expected", asdict(event))
 
+    def _tell(self, slot: str, message: Mapping[str, Any] | bytes, *, image: str | None = None) -> None:
+        """Send a message to all tabs, or to those that show an image."""
+        for tab in self.tabs:
+            if image in (None, tab.image):
+                tab.send(slot, message)
+
     def _send_to_all(self, op: str, content: dict[str, Any]) -> None:
         """Pass a message to every tab, and to those to come."""
-        header = {"op": op, **content}
-        self._newest[op] = header
-        for tab in self.tabs:
-            tab.send(op, header)
+        self._newest[op] = {"op": op, **content}
+        self._tell(op, self._newest[op])
 
     async def _outline(self, event: Any) -> None:
         self._send_about("objects", event.key, await run_in_threadpool(objects_frame, event))
 
     def _send_about(self, op: str, image: str, frame: bytes) -> None:
         self._about[op, image] = frame
-        for tab in self.tabs:
-            if tab.image == image:
-                tab.send(op, frame)
+        self._tell(op, frame, image=image)
 
     def _remember(self, event: Any) -> None:
         """Keep a prediction for tabs that will show the same image."""
@@ -409,8 +398,7 @@ class SharedSession:
         state = await run_in_threadpool(self._state, key)
         if self._states.get(key) != state:
             self._states[key] = state
-            for tab in self.tabs:
-                tab.set_state(key, state)
+            self._tell(f"state {key}", {"op": "states", "images": {key: state}})
 
     # helpers
 

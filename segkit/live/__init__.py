@@ -16,9 +16,8 @@ from segkit.live.events import (
     Saved,
     Status,
 )
-from segkit.live.hand_over import HandOver
 from segkit.live.project import ImageEntry, Project
-from segkit.live.session import LiveSession
+from segkit.live.session import HandOver, LiveSession
 
 __all__ = [
     "Advised",

@@ -34,6 +34,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.special import entr
@@ -105,7 +106,7 @@ def mark_regions(scores: Floats, stride: int, shape: tuple[int, int]) -> list[Bo
     height, width = shape
     wanted = min(height, width) * SIDE
     cells = int(np.clip(round(wanted / stride), 1, min(scores.shape)))
-    means = _window_means(scores.astype(np.float64), cells)
+    means = sliding_window_view(scores, (cells, cells)).mean(axis=(2, 3), dtype=np.float64)
     boxes: list[Box] = []
     while len(boxes) < REGIONS and means.max() > 0:
         row, col = np.unravel_index(int(means.argmax()), means.shape)
@@ -114,15 +115,6 @@ def mark_regions(scores: Floats, stride: int, shape: tuple[int, int]) -> list[Bo
         boxes.append((top * stride, left * stride, *ends))
         means[max(0, top - cells + 1) : top + cells, max(0, left - cells + 1) : left + cells] = 0
     return boxes
-
-
-def _window_means(scores: NDArray[np.float64], cells: int) -> NDArray[np.float64]:
-    """Compute the mean score of each square of so many cells, by its first row and column."""
-    total = np.zeros((scores.shape[0] + 1, scores.shape[1] + 1))
-    total[1:, 1:] = scores.cumsum(axis=0).cumsum(axis=1)
-    sums = total[cells:, cells:] - total[:-cells, cells:] - total[cells:, :-cells] + total[:-cells, :-cells]
-    # rounding of the sums must not make a region of nothing
-    return np.where(sums > 1e-12 * total[-1, -1], sums, 0.0) / cells**2
 
 
 def glimpse(features: ImageFeatures) -> FloatArray:

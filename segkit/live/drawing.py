@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,16 +130,15 @@ class Drawing:
             raise InputError(f"mask of shape {mask.shape} and dtype {mask.dtype}, expected (h, w) of bool")
         if not is_whole(value, least=0) or value > UNLABELLED:
             raise InputError(f"value {value!r}: give a mask value from 0 to 254, or 255 to erase")
-        (top, height), (left, width) = (
-            _clip(start, length, most)
-            for start, length, most in zip(corner, mask.shape, self.shape, strict=True)
-        )
-        row, col = top - int(corner[0]), left - int(corner[1])
-        if not height or not width:
+        first = np.asarray(corner, dtype=np.intp)
+        top, left = np.clip(first, 0, self.shape).tolist()
+        bottom, right = np.clip(first + mask.shape, 0, self.shape).tolist()
+        if bottom == top or right == left:
             return Patch((top, left), np.zeros((0, 0), dtype=np.uint8))
+        row, col = (top, left) - first
         with self._guard:
-            now = self._labels[top : top + height, left : left + width]
-            after = np.where(mask[row : row + height, col : col + width], np.uint8(value), now)
+            now = self._labels[top:bottom, left:right]
+            after = np.where(mask[row : row + bottom - top, col : col + right - left], np.uint8(value), now)
             self._change((top, left), after, stroke)
             return Patch((top, left), after)
 
@@ -162,20 +160,12 @@ class Drawing:
     def undo(self) -> Patch | None:
         """Take the last step back; gives the labels of its box, or None if there is none."""
         with self._guard:
-            if not self._done:
-                return None
-            pieces = self._done.pop()
-            self._undone.append(pieces)
-            return self._restore([(piece, piece.before) for piece in reversed(pieces)])
+            return self._step(self._done, self._undone)
 
     def redo(self) -> Patch | None:
         """Do the last step that was undone again; gives the labels of its box, or None if there is none."""
         with self._guard:
-            if not self._undone:
-                return None
-            pieces = self._undone.pop()
-            self._done.append(pieces)
-            return self._restore([(piece, piece.after) for piece in pieces])
+            return self._step(self._undone, self._done)
 
     def forget(self) -> None:
         """Drop all steps of undo and redo; the labels stay."""
@@ -206,29 +196,27 @@ class Drawing:
         box[rows, cols] = now
         self.version += 1
 
-    def _restore(self, contents: Sequence[tuple[_Piece, bytes]]) -> Patch:
-        """Write the contents of boxes, one after the other; gives the box around all of them."""
-        for piece, content in contents:
-            values = np.frombuffer(zlib.decompress(content), dtype=np.uint8).reshape(piece.shape)
+    def _step(self, steps: list[list[_Piece]], others: list[list[_Piece]]) -> Patch | None:
+        """Exchange the labels of the boxes of the last step, which moves to the other steps; gives the box around all."""
+        if not steps:
+            return None
+        pieces = steps.pop()[::-1]
+        others.append([piece._replace(before=piece.after, after=piece.before) for piece in pieces])
+        for piece in pieces:
+            values = np.frombuffer(zlib.decompress(piece.before), dtype=np.uint8).reshape(piece.shape)
             (row, col), (height, width) = piece.corner, piece.shape
             self._labels[row : row + height, col : col + width] = values
         self._stroke = None
         self.version += 1
-        pieces = [piece for piece, _ in contents]
-        top, left = (min(piece.corner[axis] for piece in pieces) for axis in (0, 1))
-        bottom, right = (max(piece.corner[axis] + piece.shape[axis] for piece in pieces) for axis in (0, 1))
+        corners = np.array([piece.corner for piece in pieces])
+        top, left = corners.min(axis=0).tolist()
+        bottom, right = (corners + [piece.shape for piece in pieces]).max(axis=0).tolist()
         return Patch((top, left), self._labels[top:bottom, left:right].copy())
 
 
 def has_labels(labels: NDArray[Any]) -> bool:
     """Return whether any pixel of a label image has a label."""
     return bool((labels != UNLABELLED).any())
-
-
-def _clip(start: int, length: int, most: int) -> tuple[int, int]:
-    """Return first pixel and number of pixels of an interval as far as it lies in 0..most."""
-    first, last = (min(max(int(edge), 0), most) for edge in (start, start + length))
-    return first, last - first
 
 
 def _extent(there: NDArray[np.bool_]) -> slice:

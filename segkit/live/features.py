@@ -40,6 +40,7 @@ class ImageFeatures:
         self._tiling = Tiling(image, bank.bank, parts)
         self._key = content_key(image, bank.bank, "live")
         self._kept: OrderedDict[str, list[FeatureMaps]] = OrderedDict()
+        self._steps: Iterator[float] | None = None
         self.stride = 1  # between cells of the coarse grid
         while math.prod(-(-side // self.stride) for side in self.shape) > COARSE_CELLS:
             self.stride *= 2
@@ -56,6 +57,15 @@ class ImageFeatures:
     def is_of(self, image: FloatArray) -> bool:
         """Return whether they are the features of these pixels, (H, W, C)."""
         return np.array_equal(self._image, image)
+
+    def advance(self) -> float:
+        """Do the next step of `prepare`, and return the share done; after an error it begins anew."""
+        self._steps = self._steps or self.prepare()
+        try:
+            return next(self._steps, 1.0)
+        except BaseException:
+            self._steps = None
+            raise
 
     def prepare(self) -> Iterator[float]:
         """Compute means and coarse grid in steps of a fraction of a second; yields the share done."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
+import yaml
 from numpy.typing import ArrayLike, NDArray
 
 from segkit._common import FloatArray, Progress, count
@@ -25,6 +28,7 @@ from segkit.config.schema import Config
 from segkit.errors import InputError, OutputError, SegkitError
 from segkit.features import FilterBank
 from segkit.features.normalised import NormalisedBank
+from segkit.images import load_pairs
 from segkit.images.alike import fits, kind_of, with_channels
 from segkit.live.advice import LabelledPixels, glimpse, suggest_images, suggest_regions
 from segkit.live.arrays import ArrayProject
@@ -40,13 +44,11 @@ from segkit.live.events import (
     Failed,
     Labels,
     Objects,
-    Prediction,
     Saved,
     Status,
     Task,
 )
 from segkit.live.features import Box, ImageFeatures, check_fixed
-from segkit.live.hand_over import HandOver, hand_over
 from segkit.live.learner import Labelled, Learner, LiveModel
 from segkit.live.project import Project
 from segkit.segmentation.object_model import learn_from_regions
@@ -63,8 +65,29 @@ QUIET_TO_LOOK_AHEAD = 1.5
 SECONDS_TO_SAVE_AGAIN = 2.0
 # Images whose features stay at hand.
 IMAGES_AT_HAND = 8
-_PROGRESS = "progress.json"
+_PROGRESS, _MODEL, _OPTIONS = "progress.json", "model.segkit", "train.yaml"
 _CLOSED = "the session is closed: open a new one"
+
+
+class HandOver(NamedTuple):
+    """Export of a session.
+
+    Parameters
+    ----------
+    model : Path
+        The trained model.
+    masks : Path
+        Folder of the label images.
+    options : Path
+        YAML file of the options of training.
+    command : str
+        The ``segkit train`` command that makes the same model, to rounding.
+    """
+
+    model: Path
+    masks: Path
+    options: Path
+    command: str
 
 
 class LiveSession:
@@ -144,7 +167,6 @@ class LiveSession:
         self._live = True
         self._listeners: list[Listener] = []
         self._features: OrderedDict[str, ImageFeatures] = OrderedDict()
-        self._steps: dict[str, Iterator[float]] = {}
         self._glimpses: dict[str, FloatArray] = {}
         self._n_channels: int | None = None
         self._learner: Learner | None = None
@@ -196,7 +218,13 @@ class LiveSession:
         worker, saver = self._threads
         saver.join()
         # before the worker ends, which may take minutes: whoever ends the program may not wait
-        faults = self._save_all()
+        faults = []
+        for key in list(self._unsaved):  # one image that cannot be saved does not keep others from it
+            try:
+                self.project.save(key)
+                self._unsaved.pop(key, None)
+            except SegkitError as fault:
+                faults.append(fault)
         worker.join()
         for _, answer in self._calls:  # nobody is left to answer
             answer.set_exception(InputError(_CLOSED))
@@ -204,17 +232,6 @@ class LiveSession:
         self._is_idle.set()  # nobody is to wait for what will not come
         if faults:
             raise faults[0]
-
-    def _save_all(self) -> list[SegkitError]:
-        """Save what is not saved; one image that cannot be saved does not keep others from it."""
-        faults = []
-        for key in list(self._unsaved):
-            try:
-                self.project.save(key)
-                self._unsaved.pop(key, None)
-            except SegkitError as fault:
-                faults.append(fault)
-        return faults
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call a function with every event from now on; gives a function that ends it."""
@@ -440,38 +457,39 @@ class LiveSession:
     def _step(self) -> bool:
         """Do the most urgent piece of work; False if there was none."""
         self._woken, self._stepped_at = False, time.monotonic()
-        shown = self._shown
-        if shown is not None and shown not in self._broken and self._advance(shown):
-            return True
-        if self._live and self._needs_fit and self._refit():
-            return True
-        if shown is not None and shown not in self._broken and self._paint(shown):
-            return True
-        if self._evaluate_at is not None and time.monotonic() >= self._evaluate_at:
-            self._evaluate()
-            return True
-        canvas = self._canvas
-        if canvas is not None and self._finish(canvas):
+        shown = None if self._shown in self._broken else self._shown
+        if (
+            (shown is not None and self._advance(shown))
+            or (self._live and self._needs_fit and self._refit())
+            or (shown is not None and self._paint(shown))
+            or (self._is_due(self._evaluate_at) and self._evaluate())
+            or (self._canvas is not None and self._finish(self._canvas))
+        ):
             return True
         self._emit_idle()
-        at = self._look_ahead_at
-        return at is not None and time.monotonic() >= at and self._look_ahead()
+        return self._is_due(self._look_ahead_at) and self._look_ahead()
+
+    @staticmethod
+    def _is_due(at: float | None) -> bool:
+        return at is not None and time.monotonic() >= at
+
+    @contextmanager
+    def _leaving_out(self, key: str) -> Iterator[None]:
+        """Leave an image out that cannot be read, until it is opened again."""
+        try:
+            yield
+        except SegkitError:
+            self._broken.add(key)
+            raise
 
     def _advance(self, key: str) -> bool:
         """Compute a piece of an image's features; False if they are ready."""
         features = self._features_of(key)
         if features.is_ready:
             return False
-        steps = self._steps.setdefault(key, features.prepare())
-        try:
-            done = next(steps, 1.0)
-        except BaseException as error:
-            del self._steps[key]  # it has ended
-            if isinstance(error, SegkitError):
-                self._broken.add(key)
-            raise
+        with self._leaving_out(key):
+            done = features.advance()
         if done >= 1:
-            del self._steps[key]
             self._glimpses[key] = glimpse(features)
         self._emit_status("features", key, done, f"Reading the features of {key}")
         return True
@@ -480,7 +498,7 @@ class LiveSession:
         if key in self._features:
             self._features.move_to_end(key)
             return self._features[key]
-        try:
+        with self._leaving_out(key):
             image = self.project.image(key)
             if self._n_channels is None:
                 self._n_channels = image.shape[2]
@@ -490,14 +508,10 @@ class LiveSession:
                     "images of one kind in a folder"
                 )
             features = ImageFeatures(with_channels(image, self._n_channels), self._bank, self._cache)
-        except SegkitError:
-            self._broken.add(key)
-            raise
         self._features[key] = features
         while len(self._features) > IMAGES_AT_HAND:
             oldest = next(other for other in self._features if other not in (key, self._shown))
             self._features.pop(oldest).store()
-            self._steps.pop(oldest, None)
         return features
 
     def _look_again(self, key: str) -> None:
@@ -510,7 +524,6 @@ class LiveSession:
             return
         with self._work:
             self._features.pop(key, None)
-            self._steps.pop(key, None)
             self._glimpses.pop(key, None)
             self._ahead.discard(key)
             if self._learner is not None:
@@ -528,14 +541,10 @@ class LiveSession:
     def _refit(self) -> bool:
         """Refit, or do a piece of what it needs; False if nothing can be learnt yet."""
         for key in sorted(self._stale - self._broken):
+            with self._leaving_out(key):
+                drawing = self.project.labels(key)
             self._stale.discard(key)
-            try:
-                labels, _ = self.project.labels(key).snapshot()
-            except SegkitError:
-                self._stale.add(key)
-                self._broken.add(key)
-                raise
-            self._labelled[key] = Labelled.of(labels)
+            self._labelled[key] = Labelled.of(drawing.snapshot()[0])
         annotated = [key for key, one in self._labelled.items() if one.counts and key not in self._broken]
         for key in annotated:
             if self._advance(key):
@@ -563,11 +572,8 @@ class LiveSession:
         """Begin to paint an image with the model at hand, or None without one."""
         generation = self._generation
         if self._source == "model" and self._opened is not None:
-            try:
+            with self._leaving_out(key):
                 return self._opened.paint(self.project.image(key), generation, key=key)
-            except SegkitError:
-                self._broken.add(key)
-                raise
         if self._model is None:
             return None
         while self._advance(key):
@@ -587,7 +593,7 @@ class LiveSession:
             if canvas is None:
                 return False
             if self._keep(canvas, source):
-                self._send_all(canvas.coarse())
+                self._emit(*canvas.coarse())
             return True
         return self._paint_block(canvas, self._box or (0, 0, *canvas.shape))
 
@@ -603,18 +609,18 @@ class LiveSession:
         """Paint a block that is not visible, or find the objects; False if there is nothing to do."""
         if self._paint_block(canvas, (0, 0, *canvas.shape)):
             return True
-        if canvas.has_objects:
-            return False
-        canvas.has_objects = True
-        self._find_objects(canvas)
-        return True
+        if not canvas.has_objects:
+            canvas.has_objects = True
+            self._find_objects(canvas)
+            return True
+        return False
 
     def _paint_block(self, canvas: Canvas, box: Box) -> bool:
         block = canvas.next_block(box)
         if block is None:
             return False
         self._emit_status("painting", canvas.key, canvas.done, "Painting")
-        self._send_all([block])
+        self._emit(block)
         return True
 
     def _find_objects(self, canvas: Canvas) -> None:
@@ -629,14 +635,13 @@ class LiveSession:
         labels = splitter.split(ids, probability=1 - probabilities[:, :, 0])
         self._emit(Objects(canvas.key, canvas.generation, labels, int(labels.max(initial=0))))
 
-    def _evaluate(self) -> None:
+    def _evaluate(self) -> bool:
         """Hold out images in turn: threshold, probabilities, and what accuracy is to be expected."""
         self._evaluate_at = None
         if self._learner is None or self._model is None:
-            return
-        evaluated = self._learner.evaluate(self._model)
-        if evaluated is None:
-            return
+            return True
+        if (evaluated := self._learner.evaluate(self._model)) is None:
+            return True
         model, scores = evaluated
         self._model = model
         with self._news:
@@ -645,15 +650,16 @@ class LiveSession:
         if canvas is not None and canvas.features is not None:
             canvas = canvas.read_as(model, self._generation)
             if self._keep(canvas, "strokes"):
-                self._send_all(canvas.again())
+                self._emit(*canvas.again())
         if scores.regions != "images":  # blocks of one image say nothing about others
-            return
+            return True
         low, high = scores.interval or (None, None)
         n_images = sum(bool(one.counts) for one in self._labelled.values())
         point = ExpectedPoint(self._n_strokes, n_images, scores.mean_iou, low, high)
         self._points = [old for old in self._points if old.n_strokes < point.n_strokes] + [point]
         self._write_progress()
         self._emit(Expected(tuple(self._points)))
+        return True
 
     def _look_ahead(self) -> bool:
         """Keep maps on disk, and compute features of the next images, a piece at a time."""
@@ -674,10 +680,6 @@ class LiveSession:
             self._ahead.add(key)
         self._look_ahead_at = None
         return False
-
-    def _send_all(self, blocks: list[Prediction]) -> None:
-        for block in blocks:
-            self._emit(block)
 
     def _emit_status(self, task: Task, key: str | None, done: float, text: str) -> None:
         status = Status(task, key, round(done, 2), text)
@@ -734,8 +736,8 @@ class LiveSession:
                 self._saving = None
                 self._news.notify_all()
 
-    def _emit(self, event: Event) -> None:
-        for listener in list(self._listeners):
+    def _emit(self, *events: Event) -> None:
+        for event, listener in product(events, list(self._listeners)):
             try:
                 listener(event)
             except Exception:  # a listener must end neither the threads nor a stroke that is drawn already
@@ -768,3 +770,53 @@ def _first_bank(segmenter: Segmenter) -> FilterBank:
     if bank is None:
         return default_bank()
     return bank if isinstance(bank, FilterBank) else bank[0]
+
+
+def hand_over(
+    project: Project | ArrayProject,
+    config: Config,
+    progress: Progress | None = None,
+    *,
+    model: str | Path | None = None,
+) -> HandOver:
+    """Train on the saved label images of a project, as ``segkit train`` does."""
+    if not project.annotated():
+        raise InputError("nothing is labelled yet: draw strokes of two classes or more, then export")
+    meanings = project.training_options()
+    options = config.model_dump(mode="json", exclude_defaults=True)
+    of_images = {key: value for key, value in options.get("data", {}).items() if key in ("axes", "range")}
+    options["data"] = of_images | meanings | {"masks": "classes", "only_annotated": True}
+    settings = Config.from_options(options)
+    images, masks = project.training_files()
+    assert project.output is not None  # else training_files would have raised
+    files = HandOver(Path(model or project.output / _MODEL), masks, project.output / _OPTIONS, "")
+    dataset = load_pairs(
+        images,
+        masks,
+        only_annotated=True,
+        masks_are="classes",
+        reading=settings.data.reading,
+        **meanings,
+    )
+    segmenter = settings.build(z_spacing=dataset.z_spacing).fit(
+        dataset.images, dataset.masks, label_map=dataset.label_map, progress=progress
+    )
+    segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)
+    write_text(files.options, yaml.safe_dump(options, sort_keys=False, allow_unicode=True))
+    segmenter.save(
+        files.model,
+        embed_weights=settings.training.embed_weights,
+        settings=settings.model_dump(mode="json"),
+    )
+    words = [
+        "segkit",
+        "train",
+        images,
+        files.masks,
+        "-o",
+        files.model,
+        "--config",
+        files.options,
+        "--overwrite",
+    ]
+    return files._replace(command=shlex.join(map(str, words)))

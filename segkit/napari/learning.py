@@ -15,7 +15,6 @@ from segkit.images import UNLABELLED
 from segkit.images.alike import fits, kind_of
 from segkit.live import ArrayProject, Event, FeatureCache, HandOver, LiveSession
 from segkit.live.classes import classes_of
-from segkit.live.features import Box
 from segkit.napari.layers import (
     BACKGROUND,
     Place,
@@ -53,7 +52,6 @@ class Learning:
         self.planes: dict[str, TrainingPlane] = {}
         self._n_channels: int | None = None
         self._opened: str | None = None
-        self._n_names = 0
 
     def fits(self, image: Image, place: Place) -> bool:
         """Return whether an image has the channels of those that are learnt from."""
@@ -101,10 +99,6 @@ class Learning:
             if layer is shown.image or layer is shown.labels:
                 self.forget(key)
 
-    def look(self, key: str, box: Box) -> None:
-        """Note which part of a plane is visible."""
-        self.session.look(key, box)
-
     def save(self, path: Path, progress: Progress | None = None) -> HandOver:
         """Train on all labels and write the model; images, labels and the command go to a folder beside it."""
         self.project.output = path.with_name(f"{path.stem}-training")
@@ -116,19 +110,14 @@ class Learning:
         for key, other in self.planes.items():
             if other.image is shown.image and other.labels is shown.labels and other.place == shown.place:
                 return key
-        pixels = image_plane(shown.image, shown.place, channels=self.channels)
-        key = self._name(shown)
-        self.project.add(key, pixels)
+        at = ", ".join(str(number) for number in shown.place if number is not None)
+        key = f"{shown.image.name} at {at}" if at else shown.image.name
+        if key in {entry.key for entry in self.project.images}:
+            key += f" ({len(self.project.images) + 1})"
+        self.project.add(key, image_plane(shown.image, shown.place, channels=self.channels))
         self._n_channels = self._n_channels or self.project.image(key).shape[2]
         self.planes[key] = shown
         return key
-
-    def _name(self, shown: TrainingPlane) -> str:
-        at = [str(number) for number in shown.place if number is not None]
-        name = shown.image.name + (f" at {', '.join(at)}" if at else "")
-        taken = {entry.key for entry in self.project.images}
-        self._n_names += 1
-        return f"{name} ({self._n_names})" if name in taken else name
 
     def _follow(self, key: str, labels: NDArray[np.uint8]) -> None:
         known = self.project.labels(key).labels
@@ -142,7 +131,4 @@ class Learning:
             self.session.set_classes(classes_of(class_names(classes | new)))
         stroke = object()
         for value in values:
-            mask = changed & (labels == value)
-            rows, cols = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
-            box = slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1)
-            self.session.paint(key, (int(rows[0]), int(cols[0])), mask[box], value, stroke=stroke)
+            self.session.paint(key, (0, 0), changed & (labels == value), value, stroke=stroke)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from segkit.images import UNLABELLED
 from segkit.live import Prediction
-from segkit.napari.layers import BACKGROUND, Place, index_of, like
+from segkit.napari.layers import BACKGROUND, index_of, like
 from segkit.napari.learning import TrainingPlane
 
 PREDICTION, UNCERTAINTY, OBJECTS = "segkit prediction", "segkit uncertainty", "segkit objects"
@@ -41,22 +41,22 @@ class Results:
         """Write a block of a prediction; gives the layers to refresh."""
         made = self._made(shown)
         prediction = self._layer(shown, PREDICTION)
-        _fill(prediction.data, shown.place, block.corner, block.stride, _as_labels(block.values))
-        _fill(made.uncertainty, shown.place, block.corner, block.stride, block.uncertainty)
+        for data, values in (
+            (prediction.data, as_labels(block.values)),
+            (made.uncertainty, block.uncertainty),
+        ):
+            row, col = block.corner
+            pixels = values.repeat(block.stride, axis=0).repeat(block.stride, axis=1)
+            target = data[index_of(shown.place)][row : row + len(pixels), col : col + pixels.shape[1]]
+            target[:] = pixels[: target.shape[0], : target.shape[1]]
         if self.shows_uncertainty:
             return [prediction, self._layer(shown, UNCERTAINTY)]
         return [prediction]
 
-    def draw_whole(self, shown: TrainingPlane, values: NDArray[np.uint8]) -> None:
-        """Write the prediction of a plane."""
-        layer = self._layer(shown, PREDICTION)
-        layer.data[index_of(shown.place)] = _as_labels(values)
-        layer.refresh()
-
-    def draw_objects(self, shown: TrainingPlane, labels: NDArray[np.int32]) -> None:
-        """Write the objects of a plane."""
-        layer = self._layer(shown, OBJECTS)
-        layer.data[index_of(shown.place)] = labels
+    def write(self, shown: TrainingPlane, name: str, values: NDArray[Any]) -> None:
+        """Write a whole plane of one of the layers."""
+        layer = self._layer(shown, name)
+        layer.data[index_of(shown.place)] = values
         layer.refresh()
 
     def clear(self, shown: TrainingPlane) -> None:
@@ -96,6 +96,7 @@ class Results:
         active = layers.selection.active
         # as the painted labels, which lie over the image and have no axis of channels
         options = {"name": name, "metadata": {_MADE_BY_SEGKIT: True}, **like(made.labels)}
+        shape = made.uncertainty.shape
         if name == UNCERTAINTY:
             # clear where there is no doubt, so that bright and dark images stay to be seen
             colours = Colormap([[0.9, 0.0, 0.9, 0.0], [0.9, 0.0, 0.9, 1.0]], name="uncertainty")
@@ -103,9 +104,9 @@ class Results:
             layer = self._viewer.add_image(made.uncertainty, **options)
         elif name == PREDICTION:
             options |= {"opacity": 0.5, "colormap": _colours(made.labels)}
-            layer = self._viewer.add_labels(np.zeros(made.uncertainty.shape, dtype=np.uint8), **options)
+            layer = self._viewer.add_labels(np.zeros(shape, dtype=np.uint8), **options)
         else:
-            layer = self._viewer.add_labels(np.zeros(made.uncertainty.shape, dtype=np.int32), **options)
+            layer = self._viewer.add_labels(np.zeros(shape, dtype=np.int32), **options)
         made.layers[name] = layer
         if made.labels in layers and layers.index(made.labels) < layers.index(layer):
             layers.move(layers.index(layer), layers.index(made.labels))  # strokes stay on top
@@ -119,17 +120,8 @@ def is_made(layer: Layer) -> bool:
     return bool(layer.metadata.get(_MADE_BY_SEGKIT))
 
 
-def _fill(
-    data: NDArray[Any], place: Place, corner: tuple[int, int], stride: int, values: NDArray[np.uint8]
-) -> None:
-    """Write a block of cells of `stride` x `stride` pixels into a plane of an array."""
-    row, col = corner
-    target = data[index_of(place)][row : row + stride * values.shape[0], col : col + stride * values.shape[1]]
-    pixels = values if stride == 1 else np.repeat(np.repeat(values, stride, axis=0), stride, axis=1)
-    target[:] = pixels[: target.shape[0], : target.shape[1]]
-
-
-def _as_labels(values: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def as_labels(values: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Turn mask values into labels of napari: 0 where there is none."""
     return np.where(values == UNLABELLED, 0, values).astype(np.uint8)
 
 

@@ -36,7 +36,7 @@ from segkit.errors import InputError, SegkitError
 from segkit.live import Expected, Failed, FeatureCache, HandOver, Objects, Prediction, Status
 from segkit.napari.layers import BACKGROUND, Place, check_shapes, labels_shape, like
 from segkit.napari.learning import Learning, TrainingPlane
-from segkit.napari.results import Results, is_made
+from segkit.napari.results import OBJECTS, PREDICTION, Results, as_labels, is_made
 
 # Milliseconds without a change before painted labels are read, and between two updates of the layers.
 _PAUSE = 80
@@ -117,7 +117,8 @@ class SegmentWidget(QWidget):
         self._drawing = self._timer(_REFRESH, self._take_news)
         self._following = self._timer(_PAUSE, self._follow)
         self._build()
-        self._connect()
+        for emitter, call in self._connections():
+            emitter.connect(call)
         self._offer_layers()
 
     # The face.
@@ -131,9 +132,8 @@ class SegmentWidget(QWidget):
         self.new_button = _button(
             "New", "Make an empty Labels layer of the size of the image", self.new_labels
         )
-        row = QHBoxLayout()
-        row.addWidget(self.labels_choice, 1)
-        row.addWidget(self.new_button)
+        row = _row(self.labels_choice, self.new_button)
+        row.setStretch(0, 1)
         self.channels_box = QCheckBox("The first axis holds channels")
         self.channels_box.setToolTip(
             "For stains or wavelengths in one layer; leave it off for stacks and films"
@@ -147,7 +147,9 @@ class SegmentWidget(QWidget):
         self.live_box = QCheckBox("Learn and predict while I paint")
         self.live_box.toggled.connect(self.set_live)
         self.uncertainty_box = QCheckBox("Show where segkit is uncertain")
-        self.uncertainty_box.toggled.connect(self._show_uncertainty)
+        self.uncertainty_box.toggled.connect(
+            lambda on: self._results.show_uncertainty(self.image_choice.layer, on=on)
+        )
         self.predict_button = _button(
             "Predict now", "Learn once and predict the whole plane", self.predict_now
         )
@@ -157,9 +159,7 @@ class SegmentWidget(QWidget):
         self.save_button = _button(
             "Save model…", "Train on all labels and write a .segkit file", self._ask_and_save
         )
-        buttons = QHBoxLayout()
-        for button in (self.predict_button, self.objects_button, self.save_button):
-            buttons.addWidget(button)
+        buttons = _row(self.predict_button, self.objects_button, self.save_button)
 
         # what goes on, what the last button gave, and how well it does
         self.status, self.result, self.expected = (QLabel() for _ in range(3))
@@ -176,10 +176,8 @@ class SegmentWidget(QWidget):
         layout.addWidget(self.live_box)
         layout.addWidget(self.uncertainty_box)
         layout.addLayout(buttons)
-        layout.addWidget(self.progress)
-        layout.addWidget(self.status)
-        layout.addWidget(self.expected)
-        layout.addWidget(self.result)
+        for widget in (self.progress, self.status, self.expected, self.result):
+            layout.addWidget(widget)
         layout.addStretch(1)
 
     def _timer(self, milliseconds: int, call: Callable[[], None]) -> QTimer:
@@ -191,9 +189,9 @@ class SegmentWidget(QWidget):
 
     def _connections(self) -> Iterator[tuple[Any, Callable[..., None]]]:
         events = self._viewer.layers.events
-        yield events.inserted, self._layers_changed
+        yield events.inserted, self._offer_layers
         yield events.removed, self._layer_removed
-        yield events.reordered, self._layers_changed
+        yield events.reordered, self._offer_layers
         dims = self._viewer.dims.events
         for emitter in (dims.current_step, dims.ndisplay, dims.order):
             yield emitter, self._changed
@@ -201,12 +199,8 @@ class SegmentWidget(QWidget):
         for emitter in (camera.events.zoom, camera.events.center):
             yield emitter, self._changed
 
-    def _connect(self) -> None:
-        for emitter, call in self._connections():
-            emitter.connect(call)
-
     def _events_of(self, layer: Layer) -> Iterator[tuple[Any, Callable[..., None]]]:
-        yield layer.events.name, self._layers_changed
+        yield layer.events.name, self._offer_layers
         if isinstance(layer, Labels):
             # strokes; undo, redo and changes from programs refresh the layer
             yield layer.events.paint, self._changed
@@ -216,9 +210,6 @@ class SegmentWidget(QWidget):
 
     # Layers come, go and change.
 
-    def _layers_changed(self, event: Any = None) -> None:  # noqa: ARG002
-        self._offer_layers()
-
     def _layer_removed(self, event: Any) -> None:
         layer = event.value
         if is_made(layer):
@@ -227,9 +218,7 @@ class SegmentWidget(QWidget):
         if self.learning is not None:
             self.learning.forget_layer(layer)
         self._labels_of.pop(layer, None)
-        for image, labels in list(self._labels_of.items()):
-            if labels is layer:
-                del self._labels_of[image]
+        self._unpair(layer)
         self._offer_layers()
 
     def _leave(self, layer: Layer) -> None:
@@ -243,7 +232,7 @@ class SegmentWidget(QWidget):
             self.learning.forget_layer(event.source)
         self._changed()
 
-    def _offer_layers(self) -> None:
+    def _offer_layers(self, event: Any = None) -> None:  # noqa: ARG002
         layers = [layer for layer in self._viewer.layers if not is_made(layer)]
         for layer in layers:
             if isinstance(layer, (Image, Labels)) and layer not in self._followed:
@@ -289,10 +278,12 @@ class SegmentWidget(QWidget):
 
     def _pair(self, image: Image, labels: Labels) -> None:
         """Remember the labels of an image; they are of no other one."""
-        for other, layer in list(self._labels_of.items()):
-            if layer is labels and other is not image:
-                del self._labels_of[other]
+        self._unpair(labels)
         self._labels_of[image] = labels
+
+    def _unpair(self, labels: Layer) -> None:
+        for image in [image for image, layer in self._labels_of.items() if layer is labels]:
+            del self._labels_of[image]
 
     def _channels_changed(self, _: bool) -> None:  # noqa: FBT001
         if self.learning is not None:
@@ -310,7 +301,8 @@ class SegmentWidget(QWidget):
             image = self._image()
             shape = labels_shape(image, channels=self._channels)
             name = f"{image.name} labels"
-            labels = self._viewer.add_labels(np.zeros(shape, dtype=np.uint8), name=name, **self._like(image))
+            placed = like(image, channels=self._channels)
+            labels = self._viewer.add_labels(np.zeros(shape, dtype=np.uint8), name=name, **placed)
             labels.mode, labels.brush_size = "paint", max(4, min(shape[-2:]) // 50)
             labels.selected_label = BACKGROUND
             self.labels_choice.choose(labels)
@@ -390,9 +382,6 @@ class SegmentWidget(QWidget):
     def _channels(self) -> bool:
         return bool(self.channels_box.isChecked()) and self.channels_box.isEnabled()
 
-    def _like(self, image: Image) -> dict[str, Any]:
-        return like(image, channels=self._channels)
-
     def _shown(self) -> TrainingPlane:
         """Find out what is to be learnt from."""
         image, labels = self._image(), self.labels_choice.layer
@@ -436,8 +425,10 @@ class SegmentWidget(QWidget):
             self._key = self.learning.show(shown)
         finally:
             self.learning.follow()
-        self.learning.look(self._key, _visible(shown))
-        self._mended()
+        self.learning.session.look(self._key, _visible(shown))
+        if self._fault is not None:  # show again what the session is busy with
+            self._fault = None
+            self._show_text(self._status.text, self._status.done)
         return self.learning, self._key
 
     def _follow(self) -> None:
@@ -452,12 +443,6 @@ class SegmentWidget(QWidget):
         except SegkitError as error:
             self._key, self._fault = None, str(error)
             self._show_text(self._fault)
-
-    def _mended(self) -> None:
-        """Show again what the session is busy with, if a fault stood there."""
-        if self._fault is not None:
-            self._fault = None
-            self._show_text(self._status.text, self._status.done)
 
     def _stop(self) -> None:
         learning, self.learning, self._key = self.learning, None, None
@@ -523,7 +508,7 @@ class SegmentWidget(QWidget):
     def _predicted_all(self, key: str, result: tuple[NDArray[np.uint8], NDArray[np.float32]]) -> None:
         shown = self._shown_as(key)
         if shown is not None:
-            self._results.draw_whole(shown, result[0])
+            self._results.write(shown, PREDICTION, as_labels(result[0]))
         self.result.setText(f"{key} is predicted")
 
     def _clear(self, key: str) -> None:
@@ -538,11 +523,8 @@ class SegmentWidget(QWidget):
         self._wants_objects = None
         shown = self._shown_as(news.key)
         if shown is not None:
-            self._results.draw_objects(shown, news.labels)
+            self._results.write(shown, OBJECTS, news.labels)
             self.result.setText(f"{count(news.count, 'object')} in {news.key}")
-
-    def _show_uncertainty(self, on: bool) -> None:  # noqa: FBT001
-        self._results.show_uncertainty(self.image_choice.layer, on=on)
 
     def _saved(self, written: HandOver) -> None:
         self.result.setText(
@@ -571,18 +553,15 @@ class SegmentWidget(QWidget):
             except CancelledError:
                 return
             except SegkitError as error:
-                outcome = Failed(" ".join(str(error).split()))
+                outcome = Failed(str(error))
             except Exception as error:  # the thread must not die without a word
                 outcome = Failed(f"unexpected error ({error!r}): please report it; labels are kept")
-            self._enqueue(self._task_done)
+            self._enqueue(partial(setattr, self, "_task", None))
             self._enqueue(outcome)
 
         self.result.setText(text)
         self._task = threading.Thread(target=run, name="segkit-request", daemon=True)
         self._task.start()
-
-    def _task_done(self) -> None:
-        self._task = None
 
     def _show_text(self, text: str, done: float = 1.0) -> None:
         self.status.setText(text)
@@ -599,7 +578,7 @@ class SegmentWidget(QWidget):
         try:
             yield
         except SegkitError as error:
-            self._show_error(" ".join(str(error).split()))
+            self._show_error(str(error))
 
     # Closing.
 
@@ -634,6 +613,13 @@ def _button(text: str, tip: str, call: Callable[[], None]) -> QPushButton:
     button.setToolTip(tip)
     button.clicked.connect(lambda _: call())
     return button
+
+
+def _row(*widgets: QWidget) -> QHBoxLayout:
+    row = QHBoxLayout()
+    for widget in widgets:
+        row.addWidget(widget)
+    return row
 
 
 def _visible(shown: TrainingPlane) -> tuple[int, int, int, int]:

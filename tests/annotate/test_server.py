@@ -68,10 +68,10 @@ def test_no_other_file(get):
 def test_wrong_contrast(get):
     for params, message in (
         ({"channel": "9"}, "channel 9 of an image with channels 0 to 2"),
-        ({"channel": "-1"}, "channel: expected a whole number"),
-        ({"channel": "x"}, "channel: expected a whole number"),
-        ({"low": "nan"}, "low: expected a number"),
-        ({"high": "x"}, "high: expected a number"),
+        ({"channel": "-1"}, "channel: input should be"),
+        ({"channel": "x"}, "channel: input should be"),
+        ({"low": "nan"}, "low: input should be a finite number"),
+        ({"high": "x"}, "high: input should be a valid number"),
         ({"low": "0.5", "high": "0.2"}, "contrast from 0.5 to 0.2"),
     ):
         answer = get("/tile/a/0/0/0", **params)

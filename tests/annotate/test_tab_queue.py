@@ -64,11 +64,13 @@ def test_a_slow_tab_gets_only_the_newest_prediction(queue):
 def test_newest_status_every_state_last_failures(queue):
     for number in range(100):
         queue.send("status", {"op": "status", "text": str(number)})
-        queue.set_state(f"image {number % 3}", "some")
+        image = f"image {number % 3}"
+        queue.send(f"state {image}", {"op": "states", "images": {image: "some"}})
         queue.send_error(f"fault {number}")
     found = headers(queue.take(None))
     assert [one["text"] for one in found if one["op"] == "status"] == ["99"]
-    assert [len(one["images"]) for one in found if one["op"] == "states"] == [3]
+    states = [one["images"] for one in found if one["op"] == "states"]
+    assert states == [{f"image {n}": "some"} for n in range(3)]
     assert [one["message"] for one in found if one["op"] == "failed"] == [
         f"fault {n}" for n in range(80, 100)
     ]
