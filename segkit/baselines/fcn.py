@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from segkit._common import FloatArray, is_whole
+from pydantic import Field, NonNegativeInt
+
+from segkit._common import FloatArray
+from segkit.baselines.options import Preprocessing, Rates, Whole
 from segkit.baselines.training import NetSegmenter, check_image_channels, load_encoder, normalise
-from segkit.errors import ConfigError
-from segkit.features.convnet import PREPROCESSING
 from segkit.features.weights import load_weights
 from segkit.images import UNLABELLED
 
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from segkit.baselines.networks import SkipFCN
-
-_BACKBONES = ("vgg16", "vgg19", "squeezenet1_0", "resnet50")
-_OUTPUT_STRIDES = (8, 16, 32)
 
 
 class FCN(NetSegmenter):
@@ -121,24 +118,24 @@ class FCN(NetSegmenter):
 
     def __init__(
         self,
-        backbone: str = "vgg16",
+        backbone: Literal["vgg16", "vgg19", "squeezenet1_0", "resnet50"] = "vgg16",
         *,
-        output_stride: int = 8,
+        output_stride: Literal[8, 16, 32] = 8,
         weights: str | Path | None = None,
-        preprocessing: str = "torchvision",
-        n_hidden: int = 4096,
-        max_steps: int = 2000,
-        batch_size: int = 4,
-        learning_rate: float | Sequence[float] = 1e-4,
-        crop: int = 256,
-        eval_every: int = 25,
-        patience: int = 10,
+        preprocessing: Preprocessing = "torchvision",
+        n_hidden: Annotated[int, Field(gt=0, le=65_536)] = 4096,
+        max_steps: Whole = 2000,
+        batch_size: Annotated[int, Field(gt=0, le=1024)] = 4,
+        learning_rate: Rates = 1e-4,
+        crop: Annotated[int, Field(gt=0, le=8192)] = 256,
+        eval_every: Whole = 25,
+        patience: Whole = 10,
         retrain: bool = False,
         augment: bool = True,
         device: str = "auto",
         checkpoint: str | Path | None = None,
         unlabelled: int | None = UNLABELLED,
-        random_state: int = 0,
+        random_state: NonNegativeInt = 0,
     ) -> None:
         super().__init__(
             max_steps=max_steps,
@@ -164,24 +161,14 @@ class FCN(NetSegmenter):
     def _stride(self) -> int:
         return 32
 
-    def _check_options(self) -> None:
-        for name, choices in (
-            ("backbone", _BACKBONES),
-            ("output_stride", _OUTPUT_STRIDES),
-            ("preprocessing", tuple(PREPROCESSING)),
-        ):
-            if getattr(self, name) not in choices:
-                raise ConfigError(
-                    f"{name}={getattr(self, name)!r}: choose one of {', '.join(map(str, choices))}"
-                )
-        if not is_whole(self.n_hidden):
-            raise ConfigError(f"n_hidden={self.n_hidden!r}: give a whole number of at least 1")
+    def check_options(self) -> None:
+        """Refuse options as every network does, and those that another one leaves without effect."""
+        super().check_options()
         if self.backbone == "resnet50":
             self._refuse_idle("output_stride", 8, under="backbone")
             self._refuse_idle("n_hidden", 4096, under="backbone")
         if self.weights is None:
             self._refuse_idle("preprocessing", "torchvision", under="weights")
-        super()._check_options()
 
     def _build_network(self, n_image_channels: int, n_classes: int) -> nn.Module:
         from segkit.baselines.networks import ResNetFCN, build_skip_fcn

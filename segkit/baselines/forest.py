@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 
-from segkit._common import FloatArray, Progress, is_whole
+from segkit._common import FloatArray, Progress
+from segkit.baselines.options import Whole, check_options
 from segkit.errors import ConfigError
 from segkit.features import FilterBank, MultiscaleBank
 from segkit.features.base import Channel, FeatureMaps, sample_maps
-from segkit.features.normalised import NORMALIZATIONS, NormalisedBank
+from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED
 from segkit.images.sampling import PixelSample, assign_folds, draw_pixels, sparse_images
 from segkit.segmentation.base import BaseSegmenter, IdArray
 from segkit.segmentation.held_out import N_FOLDS, HeldOut
-from segkit.segmentation.threshold import THRESHOLDS, DecisionRule
+from segkit.segmentation.threshold import DecisionRule
 
 # Number of pixels whose features are in memory at a time.
 _PIXELS_AT_ONCE = 65_536
@@ -104,14 +106,14 @@ class PixelForest(BaseSegmenter):
         self,
         bank: FilterBank | None = None,
         *,
-        classifier: str = "forest",
-        n_estimators: int = 100,
-        max_depth: int | None = None,
-        training_pixels: int = 30_000,
-        normalization: str = "set",
-        threshold: str = "zero",
-        threshold_pixels: int = 6000,
-        interpolation: str = "linear",
+        classifier: Literal["forest", "catboost"] = "forest",
+        n_estimators: Annotated[int, Field(gt=0, le=10_000)] = 100,
+        max_depth: Annotated[int, Field(gt=0, le=16)] | None = None,
+        training_pixels: Whole = 30_000,
+        normalization: Literal["image", "set"] = "set",
+        threshold: Literal["quantile+otsu", "quantile", "iou", "zero"] = "zero",
+        threshold_pixels: Whole = 6000,
+        interpolation: Literal["linear", "nearest"] = "linear",
         unlabelled: int | None = UNLABELLED,
         n_jobs: int | None = None,
         random_state: int = 0,
@@ -130,7 +132,7 @@ class PixelForest(BaseSegmenter):
         self.random_state = random_state
 
     def _fit(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> None:
-        self._check_options()
+        self.check_options()
         rng = np.random.default_rng(self.random_state)
         bank = clone(self.bank) if self.bank is not None else MultiscaleBank()
         self.bank_ = (NearestBank(bank) if self.interpolation == "nearest" else bank).fit(images)
@@ -143,23 +145,9 @@ class PixelForest(BaseSegmenter):
         if needs_threshold:
             self._choose_threshold(X[1], drawn[1], ids)
 
-    def _check_options(self) -> None:
-        for name, choices in (
-            ("classifier", ("forest", "catboost")),
-            ("normalization", NORMALIZATIONS),
-            ("threshold", THRESHOLDS),
-            ("interpolation", ("linear", "nearest")),
-        ):
-            if getattr(self, name) not in choices:
-                raise ConfigError(f"{name}={getattr(self, name)!r}: choose {' or '.join(choices)}")
-        for name in (
-            "n_estimators",
-            "training_pixels",
-            "threshold_pixels",
-            *(["max_depth"] if self.max_depth is not None else []),
-        ):
-            if not is_whole(getattr(self, name)):
-                raise ConfigError(f"{name}={getattr(self, name)!r}: give a whole number of at least 1")
+    def check_options(self) -> None:
+        """Refuse options out of their ranges."""
+        check_options(self)
 
     @property
     def _normalised_bank(self) -> NormalisedBank:

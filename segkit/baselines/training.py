@@ -10,14 +10,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, NonNegativeInt
 
-from segkit._common import FloatArray, Progress, is_whole
+from segkit._common import FloatArray, Progress
 from segkit._files import saving
 from segkit.baselines.augment import CropSampler
+from segkit.baselines.options import Rates, Whole, check_options
 from segkit.errors import ConfigError, InputError, OutputError, WeightsError
 from segkit.evaluation.metrics import score_masks
 from segkit.features.convnet import PREPROCESSING
@@ -164,18 +166,18 @@ class NetSegmenter(BaseSegmenter):
     def __init__(
         self,
         *,
-        max_steps: int = 2000,
-        batch_size: int = 4,
-        learning_rate: float | Sequence[float] = 1e-4,
-        crop: int = 256,
-        eval_every: int = 25,
-        patience: int = 10,
+        max_steps: Whole = 2000,
+        batch_size: Annotated[int, Field(gt=0, le=1024)] = 4,
+        learning_rate: Rates = 1e-4,
+        crop: Annotated[int, Field(gt=0, le=8192)] = 256,
+        eval_every: Whole = 25,
+        patience: Whole = 10,
         retrain: bool = False,
         augment: bool = True,
         device: str = "auto",
         checkpoint: str | Path | None = None,
         unlabelled: int | None = UNLABELLED,
-        random_state: int = 0,
+        random_state: NonNegativeInt = 0,
     ) -> None:
         self.max_steps = max_steps
         self.batch_size = batch_size
@@ -203,15 +205,9 @@ class NetSegmenter(BaseSegmenter):
         """Normalise images (..., C) in [0, 1] for the network."""
         return images - np.float32(0.5)
 
-    def _check_options(self) -> None:
-        for name in ("max_steps", "batch_size", "crop", "eval_every", "patience"):
-            if not is_whole(getattr(self, name)):
-                raise ConfigError(f"{name}={getattr(self, name)!r}: give a whole number of at least 1")
-        if not is_whole(self.random_state, least=0):
-            raise ConfigError(f"random_state={self.random_state!r}: give a whole number of at least 0")
-        rates = self._rates
-        if not rates or not all(isinstance(rate, int | float) and 0 < rate < np.inf for rate in rates):
-            raise ConfigError(f"learning_rate={self.learning_rate!r}: give a number above 0, or several")
+    def check_options(self) -> None:
+        """Refuse options out of their ranges, that do not fit each other, or are without effect."""
+        check_options(self)
         if self.crop % self._stride or self.crop < 2 * self._stride:
             raise ConfigError(
                 f"crop={self.crop}: give a multiple of {self._stride} of at least {2 * self._stride} pixels"
@@ -232,7 +228,7 @@ class NetSegmenter(BaseSegmenter):
         return list(rate) if isinstance(rate, list | tuple) else [rate]
 
     def _fit(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> None:
-        self._check_options()
+        self.check_options()
         device = _find_device(self.device)
         self.device_ = str(device)
         digest = self._digest(images, ids)

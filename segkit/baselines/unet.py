@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from segkit._common import FloatArray, is_whole
+from pydantic import Field, NonNegativeInt
+
+from segkit._common import FloatArray
+from segkit.baselines.options import Preprocessing, Rates, Whole
 from segkit.baselines.training import NetSegmenter, check_image_channels, load_encoder, normalise
 from segkit.errors import ConfigError
-from segkit.features.convnet import PREPROCESSING
 from segkit.features.weights import load_weights
 from segkit.images import UNLABELLED
 
 if TYPE_CHECKING:
     from torch import nn
-
-_ENCODERS = ("mobilenet_v2", "resnet18", "resnet34", "resnet50")
 
 
 class UNet(NetSegmenter):
@@ -73,23 +72,23 @@ class UNet(NetSegmenter):
     def __init__(
         self,
         *,
-        n_filters: int = 32,
-        depth: int = 4,
-        encoder: str | None = None,
+        n_filters: Annotated[int, Field(gt=0, le=1024)] = 32,
+        depth: Annotated[int, Field(gt=0, le=8)] = 4,
+        encoder: Literal["mobilenet_v2", "resnet18", "resnet34", "resnet50"] | None = None,
         weights: str | Path | None = None,
-        preprocessing: str = "torchvision",
-        max_steps: int = 2000,
-        batch_size: int = 4,
-        learning_rate: float | Sequence[float] = 1e-4,
-        crop: int = 256,
-        eval_every: int = 25,
-        patience: int = 10,
+        preprocessing: Preprocessing = "torchvision",
+        max_steps: Whole = 2000,
+        batch_size: Annotated[int, Field(gt=0, le=1024)] = 4,
+        learning_rate: Rates = 1e-4,
+        crop: Annotated[int, Field(gt=0, le=8192)] = 256,
+        eval_every: Whole = 25,
+        patience: Whole = 10,
         retrain: bool = False,
         augment: bool = True,
         device: str = "auto",
         checkpoint: str | Path | None = None,
         unlabelled: int | None = UNLABELLED,
-        random_state: int = 0,
+        random_state: NonNegativeInt = 0,
     ) -> None:
         super().__init__(
             max_steps=max_steps,
@@ -115,15 +114,9 @@ class UNet(NetSegmenter):
     def _stride(self) -> int:
         return int(2**self.depth) if self.encoder is None else 32
 
-    def _check_options(self) -> None:
-        for name in ("n_filters", "depth"):
-            if not is_whole(getattr(self, name)):
-                raise ConfigError(f"{name}={getattr(self, name)!r}: give a whole number of at least 1")
-        for name, choices in (("encoder", (None, *_ENCODERS)), ("preprocessing", tuple(PREPROCESSING))):
-            if getattr(self, name) not in choices:
-                raise ConfigError(
-                    f"{name}={getattr(self, name)!r}: choose one of {', '.join(map(str, choices))}"
-                )
+    def check_options(self) -> None:
+        """Refuse options as every network does, and those that another one leaves without effect."""
+        super().check_options()
         if self.encoder is None:
             self._refuse_idle("weights", None, under="encoder")
         else:
@@ -131,7 +124,6 @@ class UNet(NetSegmenter):
             self._refuse_idle("depth", 4, under="encoder")
         if self.weights is None:
             self._refuse_idle("preprocessing", "torchvision", under="weights")
-        super()._check_options()
 
     def _build_network(self, n_image_channels: int, n_classes: int) -> nn.Module:
         from segkit.baselines.networks import EncoderUNet, UNetwork

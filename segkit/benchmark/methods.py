@@ -6,107 +6,54 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, ClassVar, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from pydantic import ValidationError as SchemaError
+from pydantic import create_model
 
-from segkit.config.banks import BankConfig
+from segkit.config.banks import BankConfig, fields_of
 from segkit.config.faults import Section, explain_value, locate
 from segkit.config.read import read_options, shipped
-from segkit.config.schema import MOST_PIXELS, Config, DataConfig
+from segkit.config.schema import Config, DataConfig
 from segkit.errors import ConfigError
 from segkit.segmentation.base import BaseSegmenter
 
-
-class _ForestOptions(Section):
-    """Options of `PixelForest`; the default bank is `MultiscaleBank`."""
-
-    bank: BankConfig | None = None
-    classifier: Literal["forest", "catboost"] = "forest"
-    n_estimators: Annotated[int, Field(gt=0, le=10_000)] = 100
-    max_depth: Annotated[int, Field(gt=0, le=16)] | None = None
-    training_pixels: Annotated[int, Field(gt=0, le=MOST_PIXELS)] = 30_000
-    normalization: Literal["image", "set"] = "set"
-    threshold: Literal["quantile+otsu", "quantile", "iou", "zero"] = "zero"
-    interpolation: Literal["linear", "nearest"] = "linear"
-
-    def build(self, seed: int, checkpoint: str | None = None) -> BaseSegmenter:  # noqa: ARG002
-        """Make the forest; it has no checkpoints."""
-        from segkit.baselines import PixelForest
-
-        options = self.model_dump(exclude={"bank"})
-        bank = None if self.bank is None else self.bank.build(seed)
-        return PixelForest(bank, **options, n_jobs=-1, random_state=seed)
+# Baselines by kind; kind "segkit" is not among them: its schema is the training configuration, `Config`.
+_KINDS = {"forest": "PixelForest", "fcn": "FCN", "unet": "UNet"}
+# Parameters of baselines that are no options: they are of the run, or for Python.
+_NO_OPTIONS = {"bank", "threshold_pixels", "checkpoint", "unlabelled", "n_jobs", "random_state"}
 
 
-class _NetOptions(Section):
-    max_steps: Annotated[int, Field(gt=0, le=10_000_000)] = 2000
-    batch_size: Annotated[int, Field(gt=0, le=1024)] = 4
-    learning_rate: PositiveFloat | Annotated[list[PositiveFloat], Field(min_length=1)] = 1e-4
-    crop: Annotated[int, Field(gt=0, le=8192)] = 256
-    eval_every: PositiveInt = 25
-    patience: PositiveInt = 10
-    retrain: bool = False
-    augment: bool = True
-    device: str = "auto"
+class _BaselineOptions(Section):
+    """Options of a baseline: parameters of its constructor."""
 
+    constructor: ClassVar[Any]
 
-class _FCNOptions(_NetOptions):
-    """Options of `FCN`."""
-
-    backbone: Literal["vgg16", "vgg19", "squeezenet1_0", "resnet50"] = "vgg16"
-    output_stride: Literal[8, 16, 32] = 8
-    weights: str | None = None
-    preprocessing: Literal["torchvision", "caffe"] = "torchvision"
-    n_hidden: Annotated[int, Field(gt=0, le=65_536)] = 4096
-
-    @model_validator(mode="after")
-    def _fits_network(self) -> Self:
-        if self.backbone == "resnet50":
-            self.refuse_idle(
-                ["output_stride", "n_hidden"],
-                under="{at}backbone=resnet50",
-                cure="{at}backbone to vgg16, vgg19 or squeezenet1_0",
-            )
-        if self.weights is None:
-            self.refuse_idle(["preprocessing"], under="{at}weights=null", cure="{at}weights=imagenet")
-        return self
-
-    def build(self, seed: int, checkpoint: str | None = None) -> BaseSegmenter:
-        """Make the network, with initial weights drawn from the seed."""
-        from segkit.baselines import FCN
-
-        return FCN(**self.model_dump(), checkpoint=checkpoint, random_state=seed)
-
-
-class _UNetOptions(_NetOptions):
-    """Options of `UNet`."""
-
-    n_filters: Annotated[int, Field(gt=0, le=1024)] = 32
-    depth: Annotated[int, Field(gt=0, le=8)] = 4
-    encoder: Literal["mobilenet_v2", "resnet18", "resnet34", "resnet50"] | None = None
-    weights: str | None = None
-    preprocessing: Literal["torchvision", "caffe"] = "torchvision"
-
-    @model_validator(mode="after")
-    def _fits_network(self) -> Self:
-        if self.encoder is None:
-            self.refuse_idle(["weights"], under="{at}encoder=null", cure="{at}encoder=mobilenet_v2")
+    def build(self, seed: int, checkpoint: str | None = None) -> Any:
+        """Make the baseline from a seed; networks write a checkpoint."""
+        options: dict[str, Any] = dict(self)
+        if "bank" in options:
+            bank = options["bank"]
+            options |= {"bank": None if bank is None else bank.build(seed), "n_jobs": -1}
         else:
-            self.refuse_idle(
-                ["n_filters", "depth"], under=f"{{at}}encoder={self.encoder}", cure="{at}encoder=null"
-            )
-        if self.weights is None:
-            self.refuse_idle(["preprocessing"], under="{at}weights=null", cure="{at}weights=imagenet")
-        return self
+            options["checkpoint"] = checkpoint
+        return self.constructor(**options, random_state=seed)
 
-    def build(self, seed: int, checkpoint: str | None = None) -> BaseSegmenter:
-        """Make the network, with initial weights drawn from the seed."""
-        from segkit.baselines import UNet
 
-        return UNet(**self.model_dump(), checkpoint=checkpoint, random_state=seed)
+@cache
+def _schema_of(kind: str) -> type[_BaselineOptions]:
+    """Make the schema of a baseline from its constructor."""
+    constructor = getattr(import_module("segkit.baselines"), _KINDS[kind])
+    fields = fields_of(signature(constructor, eval_str=True).parameters, without=_NO_OPTIONS)
+    if kind == "forest":  # its default bank is `MultiscaleBank`
+        fields["bank"] = (BankConfig | None, None)
+    schema = create_model(f"{kind}_options", __base__=_BaselineOptions, **fields)
+    schema.constructor = constructor
+    return schema
 
 
 # What segkit gives its own classifier.
@@ -127,9 +74,6 @@ def _convpaint(*layers: str) -> dict[str, Any]:
 
 # The layers of convpaint's settings "vgg", its default, and "vgg-m".
 _VGG, _VGG_M = ("conv1_1",), ("conv1_1", "conv1_2", "conv2_1")
-
-# Kind "segkit" is not among them: its schema is the training configuration, `Config`.
-_KINDS: dict[str, type[Section]] = {"forest": _ForestOptions, "fcn": _FCNOptions, "unet": _UNetOptions}
 
 DEFAULT_METHODS: dict[str, dict[str, Any]] = {
     "segkit-vgg": {"kind": "segkit", "title": "segkit (VGG16)", "bank": {"name": "vgg16"}},
@@ -330,9 +274,13 @@ def _check(name: str, kind: str, options: Mapping[str, Any]) -> Any:
             raise ConfigError(f"method {name}: {error}") from error
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ConfigError(f"method {name}: kind {kind!r} is none of segkit, {', '.join(_KINDS)}")
-    schema = _KINDS[kind]
+    schema = _schema_of(kind)
     try:
-        return schema.model_validate(options)
+        found = schema.model_validate(options)
+        found.build(0).check_options()
+        return found
+    except ConfigError as error:
+        raise ConfigError(f"method {name}: {error}") from error
     except SchemaError as error:
         # One line, so one fault at a time: the first.
         fault = error.errors()[0]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, reduce
+from inspect import Parameter
 from operator import or_
 from types import UnionType
 from typing import (
@@ -154,15 +155,21 @@ def schema_of(kind: str) -> type[BankOptions]:
     """Make the schema of a bank from its constructor."""
     base = _SPECIAL.get(kind, BankOptions)
     fields: dict[str, Any] = {"name": (Literal[kind], kind)}
-    for name, option in options_of(kind).items():
-        if name not in _NO_OPTIONS | base.model_fields.keys():
-            hint = _in_yaml(option.annotation)
-            fields[name] = (hint, TypeAdapter(hint).validate_python(plain(option.default)))
+    fields |= fields_of(options_of(kind), without=_NO_OPTIONS | base.model_fields.keys())
     if kind == "convnet":  # its name is the network's
         del fields["name"], fields["network"]
     if kind not in _INVARIANT:
         fields["orbit"] = (_Orbit, None)
     return create_model(f"{kind}_options", __base__=base, **fields)
+
+
+def fields_of(options: Mapping[str, Parameter], *, without: Collection[str]) -> dict[str, Any]:
+    """Make the fields of a schema from the parameters of a constructor."""
+    hints = {name: _in_yaml(option.annotation) for name, option in options.items() if name not in without}
+    return {
+        name: (hint, TypeAdapter(hint).validate_python(plain(options[name].default)))
+        for name, hint in hints.items()
+    }
 
 
 def _in_yaml(hint: Any) -> Any:

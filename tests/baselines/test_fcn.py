@@ -178,10 +178,13 @@ def test_preprocessing_belongs_to_the_weights():
 
 def test_options_that_do_not_fit_are_named():
     for options, message in [
-        ({"backbone": "alexnet"}, "backbone='alexnet': choose one of vgg16, vgg19, squeezenet1_0, resnet50"),
-        ({"output_stride": 4}, "output_stride=4: choose one of 8, 16, 32"),
-        ({"preprocessing": "none"}, "preprocessing='none': choose one of torchvision, caffe"),
-        ({"n_hidden": 0}, "n_hidden=0: give a whole number of at least 1"),
+        (
+            {"backbone": "alexnet"},
+            "backbone='alexnet': input should be 'vgg16', 'vgg19', 'squeezenet1_0' or 'resnet50'",
+        ),
+        ({"output_stride": 4}, "output_stride=4: input should be 8, 16 or 32"),
+        ({"preprocessing": "none"}, "preprocessing='none': input should be 'torchvision' or 'caffe'"),
+        ({"n_hidden": 0}, "n_hidden=0: input should be greater than 0"),
         (
             {"backbone": "resnet50", "n_hidden": 8},
             "n_hidden=8 does nothing under backbone='resnet50': leave it out, or change backbone",

@@ -210,13 +210,16 @@ def test_without_catboost_the_cure_is_told(pairs, monkeypatch):
 
 def test_bad_options(pairs):
     for option, message in [
-        ({"classifier": "svm"}, "classifier='svm': choose forest or catboost"),
-        ({"normalization": "batch"}, "normalization='batch': choose image or set"),
-        ({"threshold": "otsu"}, "threshold='otsu': choose quantile+otsu or quantile or iou or zero"),
-        ({"interpolation": "cubic"}, "interpolation='cubic': choose linear or nearest"),
-        ({"threshold_pixels": 0}, "threshold_pixels=0: give a whole number of at least 1"),
-        ({"max_depth": 0}, "max_depth=0: give a whole number of at least 1"),
-        ({"n_estimators": 1.5}, "n_estimators=1.5: give a whole number of at least 1"),
+        ({"classifier": "svm"}, "classifier='svm': input should be 'forest' or 'catboost'"),
+        ({"normalization": "batch"}, "normalization='batch': input should be 'image' or 'set'"),
+        (
+            {"threshold": "otsu"},
+            "threshold='otsu': input should be 'quantile+otsu', 'quantile', 'iou' or 'zero'",
+        ),
+        ({"interpolation": "cubic"}, "interpolation='cubic': input should be 'linear' or 'nearest'"),
+        ({"threshold_pixels": 0}, "threshold_pixels=0: input should be greater than 0"),
+        ({"max_depth": 0}, "max_depth=0: input should be greater than 0"),
+        ({"n_estimators": 1.5}, "n_estimators=1.5: input should be a valid integer"),
     ]:
         with pytest.raises(ConfigError) as caught:
             PixelForest(**option).fit(pairs[0][:1], pairs[1][:1])

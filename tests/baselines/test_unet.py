@@ -82,7 +82,7 @@ def test_a_fitted_net_can_be_pickled():
 
 def test_options_that_do_not_fit_are_named():
     for name in ["n_filters", "depth"]:
-        with pytest.raises(ConfigError, match=f"{name}=0: give a whole number of at least 1"):
+        with pytest.raises(ConfigError, match=f"{name}=0: input should be greater than 0"):
             tiny(**{name: 0}).fit(*picture(0))
 
 
@@ -152,8 +152,11 @@ def test_without_the_package_the_cure_is_told(monkeypatch):
 
 def test_options_of_an_encoder_that_do_not_fit_are_named():
     for options, message in [
-        ({"encoder": "vgg"}, "encoder='vgg': choose one of None, mobilenet_v2, resnet18, resnet34, resnet50"),
-        ({"preprocessing": "none"}, "preprocessing='none': choose one of torchvision, caffe"),
+        (
+            {"encoder": "vgg"},
+            "encoder='vgg': input should be 'mobilenet_v2', 'resnet18', 'resnet34' or 'resnet50'",
+        ),
+        ({"preprocessing": "none"}, "preprocessing='none': input should be 'torchvision' or 'caffe'"),
         (
             {"weights": "imagenet"},
             "weights='imagenet' does nothing under encoder=None: leave it out, or change encoder",
