@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import ndimage
-from sklearn.base import clone
 
 from segkit._common import FloatArray
 from segkit._threads import count_threads, in_threads
 from segkit.errors import ConfigError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, TiledBank
+from segkit.features.base import Channel, CompositeBank, FeatureMaps, FilterBank
 from segkit.features.tiles import Tile
 from segkit.invariance.groups import Group, Matrix, Similarity, similarities
 from segkit.invariance.spatial import Dihedral
@@ -28,7 +27,7 @@ PIXELS_SIDE_BY_SIDE = 2**20
 BLOCK_SIZE = 2**23
 
 
-class OrbitAveraged(TiledBank):
+class OrbitAveraged(CompositeBank):
     """A bank's features, averaged over the turned images.
 
     Parameters
@@ -42,8 +41,8 @@ class OrbitAveraged(TiledBank):
 
     Attributes
     ----------
-    bank_ : FilterBank
-        The bank after `fit`, or with the weights that `use_weights` took. Without either, `bank` itself is used.
+    banks_ : list of FilterBank
+        A copy of the bank after `fit`, or with the weights that `use_weights` took. Without either, `bank` itself is used.
 
     Notes
     -----
@@ -74,19 +73,12 @@ class OrbitAveraged(TiledBank):
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
         """List the channels of the bank, in groups called averaged."""
-        self._check()
         channels = self._bank.channels(n_image_channels)
         return tuple(Channel(name, f"{group} averaged") for name, group in channels)
-
-    def n_channels(self, n_image_channels: int = 3) -> int:
-        """Count the channels."""
-        self._check()
-        return self._bank.n_channels(n_image_channels)
 
     @property
     def label(self) -> str:
         """Label of the bank, and the group."""
-        self._check()
         inner = f"({self._bank.label})" if " + " in self._bank.label else self._bank.label
         moves = self._moves()
         reflects = any(np.linalg.det(move.turn) < 0 for move in moves)
@@ -95,19 +87,8 @@ class OrbitAveraged(TiledBank):
     @property
     def halo(self) -> int:
         """Halo of the bank, as far as the corners of its square reach when they are turned, and a cell between grids."""
-        self._check()
         halo = self._bank.halo if self._is_exact else math.ceil(math.sqrt(2) * (self._bank.halo + 1))
         return halo + (self.alignment if self.alignment > 1 else 0)
-
-    @property
-    def alignment(self) -> int:
-        """Alignment of the bank, in the frame of each turned image."""
-        return self._bank.alignment
-
-    @property
-    def is_local(self) -> bool:
-        """Whether tiles are enough for the bank."""
-        return self._bank.is_local
 
     def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
         """Estimate the need of the bank for a turned tile with its margin, and sums over the group in double precision."""
@@ -115,16 +96,6 @@ class OrbitAveraged(TiledBank):
         side_by_side = min(count_threads(), len(self._moves()))
         sums = 4 * self._bank.bytes_of_maps(n_image_channels)
         return side_by_side * turned * self._bank.bytes_per_pixel(n_image_channels) + 2 * sums
-
-    def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
-        """Return the strides of the bank's channels."""
-        return self._bank.strides(n_image_channels)
-
-    def fit(self, images: Sequence[ArrayLike]) -> Self:
-        """Let a copy of the bank, `bank_`, learn from the images."""
-        self._check()
-        self.bank_ = clone(self.bank).fit(images)
-        return self
 
     def iter_maps(
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
@@ -158,26 +129,7 @@ class OrbitAveraged(TiledBank):
         while sums:
             yield sums.pop().mean(len(turns))
 
-    @property
-    def learns_weights(self) -> bool:
-        """Whether the bank learns from images."""
-        return self._bank.learns_weights
-
-    def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:
-        """Collect the weights that the bank needs for these channels."""
-        return self._bank.weights_used(channels, n_image_channels)
-
-    def weights_origin(self) -> list[dict[str, str | None]]:
-        """List the origins of the weights of the bank."""
-        return self._bank.weights_origin()
-
-    def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
-        """Let a copy of the bank, `bank_`, use these weights."""
-        bank = clone(self.bank)
-        bank.use_weights(weights)
-        self.bank_ = bank
-
-    def _check(self) -> None:
+    def _given(self) -> Sequence[FilterBank]:
         if not isinstance(self.bank, FilterBank) or isinstance(self.bank, OrbitAveraged):
             raise ConfigError(
                 f"bank {type(self.bank).__name__}: give a filter bank, not averaged already, such as ScatteringBank()"
@@ -190,10 +142,11 @@ class OrbitAveraged(TiledBank):
             raise ConfigError(
                 f"group {self.group}: images are averaged over turns and reflections, leave Scaling out"
             )
+        return [self.bank]
 
     @property
     def _bank(self) -> FilterBank:
-        return self.bank_ if hasattr(self, "bank_") else self.bank
+        return self._used[0]
 
     @property
     def _group(self) -> Group:

@@ -7,6 +7,7 @@ positions (`FilterBank.sample`); prediction upsamples the few channels that feat
 
 from __future__ import annotations
 
+import math
 import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 
 from segkit._common import FloatArray, Progress, pass_on
 from segkit.errors import InputError
@@ -337,6 +338,81 @@ class TiledBank(FilterBank):
         """Compute the maps of the wanted channels; see `FilterBank.maps`."""
         image = as_image(image)
         return self.tile_maps(image, whole(image.shape), channels)
+
+
+class CompositeBank(TiledBank):
+    """A bank made of others.
+
+    The banks are left alone: `fit` and `use_weights` keep copies of them, `banks_`, whose weights go by their place.
+    """
+
+    @abstractmethod
+    def _given(self) -> Sequence[FilterBank]:
+        """Check the options, and return the banks."""
+
+    @property
+    def _used(self) -> Sequence[FilterBank]:
+        """Copies of the banks, or the banks themselves before a fit."""
+        given = self._given()
+        return getattr(self, "banks_", given)
+
+    def n_channels(self, n_image_channels: int = 3) -> int:
+        """Count the channels."""
+        return sum(bank.n_channels(n_image_channels) for bank in self._used)
+
+    def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
+        """Return the stride in pixels of each channel's map."""
+        return np.concatenate([bank.strides(n_image_channels) for bank in self._used])
+
+    @property
+    def alignment(self) -> int:
+        """Least common multiple of the banks' alignments."""
+        return math.lcm(*(bank.alignment for bank in self._used))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether tiles are enough for all banks."""
+        return all(bank.is_local for bank in self._used)
+
+    def fit(self, images: Sequence[ArrayLike]) -> Self:
+        """Let a copy of each bank learn from the images."""
+        self.banks_ = [clone(bank).fit(images) for bank in self._given()]
+        return self
+
+    @property
+    def learns_weights(self) -> bool:
+        """Whether any of the banks learns from images."""
+        return any(bank.learns_weights for bank in self._used)
+
+    def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:
+        """Collect the weights that the banks need for these channels, named after their bank's place."""
+        wanted = self._wanted(channels, n_image_channels)
+        return {
+            f"{place}/{name}": weight
+            for place, bank, _, own in self._split(wanted, n_image_channels)
+            for name, weight in bank.weights_used(own, n_image_channels).items()
+        }
+
+    def weights_origin(self) -> list[dict[str, str | None]]:
+        """List the origins of the weights of the banks."""
+        return [origin for bank in self._used for origin in bank.weights_origin()]
+
+    def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
+        """Let copies of the banks use their weights."""
+        banks = [clone(bank) for bank in self._given()]
+        for place, bank in enumerate(banks):
+            named = {name.partition("/")[::2]: weight for name, weight in weights.items()}
+            mine = {name: weight for (part, name), weight in named.items() if part == str(place)}
+            if mine:
+                bank.use_weights(mine)
+        self.banks_ = banks
+
+    def _split(
+        self, wanted: NDArray[np.intp], n_image_channels: int
+    ) -> list[tuple[int, FilterBank, NDArray[np.intp], NDArray[np.intp]]]:
+        """List the banks that are needed: place, bank, which of the wanted are its own, and their numbers in it."""
+        sizes = [bank.n_channels(n_image_channels) for bank in self._used]
+        return [(place, self._used[place], mine, own) for place, mine, own in share_out(wanted, sizes)]
 
 
 def sample_maps(

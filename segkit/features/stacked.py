@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import clone
 
 from segkit._common import FloatArray, Progress, pass_on
 from segkit.errors import ConfigError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, TiledBank, as_image, as_slice, share_out
+from segkit.features.base import Channel, CompositeBank, FeatureMaps, FilterBank, as_image, as_slice
 from segkit.features.tiles import Tile
 
 
-class StackedBank(TiledBank):
+class StackedBank(CompositeBank):
     """The channels of several banks, one bank after the other.
 
     Parameters
@@ -55,14 +53,6 @@ class StackedBank(TiledBank):
             for name, group in part
         )
 
-    def n_channels(self, n_image_channels: int = 3) -> int:
-        """Count the channels."""
-        return sum(bank.n_channels(n_image_channels) for bank in self._used)
-
-    def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
-        """Return the stride in pixels of each channel's map."""
-        return np.concatenate([bank.strides(n_image_channels) for bank in self._used])
-
     @property
     def label(self) -> str:
         """Titles of the banks."""
@@ -72,16 +62,6 @@ class StackedBank(TiledBank):
     def halo(self) -> int:
         """Largest halo of the banks."""
         return max(bank.halo for bank in self._used)
-
-    @property
-    def alignment(self) -> int:
-        """Least common multiple of the banks' alignments."""
-        return math.lcm(*(bank.alignment for bank in self._used))
-
-    @property
-    def is_local(self) -> bool:
-        """Whether tiles are enough for all banks."""
-        return all(bank.is_local for bank in self._used)
 
     def split_by_bank(
         self, channels: NDArray[np.intp], n_image_channels: int = 3
@@ -107,12 +87,6 @@ class StackedBank(TiledBank):
         ]
         return self.bytes_of_maps(n_image_channels) + max(work)
 
-    def fit(self, images: Sequence[ArrayLike]) -> Self:
-        """Let a copy of each bank learn from the images."""
-        self._check()
-        self.banks_ = [clone(bank).fit(images) for bank in self.banks]
-        return self
-
     def sample(
         self,
         image: ArrayLike,
@@ -130,51 +104,7 @@ class StackedBank(TiledBank):
             out[:, as_slice(mine)] = bank.sample(image, rows, cols, own, progress=progress)
         return out
 
-    @property
-    def learns_weights(self) -> bool:
-        """Whether any of the banks learns from images."""
-        return any(bank.learns_weights for bank in self._used)
-
-    def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:
-        """Collect the weights that the banks need for these channels, named after their bank's place."""
-        wanted = self._wanted(channels, n_image_channels)
-        return {
-            f"{place}/{name}": weight
-            for place, bank, _, own in self._split(wanted, n_image_channels)
-            for name, weight in bank.weights_used(own, n_image_channels).items()
-        }
-
-    def weights_origin(self) -> list[dict[str, str | None]]:
-        """List the origins of the weights of the banks."""
-        return [origin for bank in self._used for origin in bank.weights_origin()]
-
-    def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
-        """Let copies of the banks use their weights."""
-        self._check()
-        self.banks_ = [clone(bank) for bank in self.banks]
-        for place, bank in enumerate(self.banks_):
-            mine = {
-                name.partition("/")[2]: weight
-                for name, weight in weights.items()
-                if name.partition("/")[0] == str(place)
-            }
-            if mine:
-                bank.use_weights(mine)
-
-    @property
-    def _used(self) -> Sequence[FilterBank]:
-        """Fitted banks, or the given ones before a fit."""
-        self._check()
-        return getattr(self, "banks_", self.banks)
-
-    def _split(
-        self, wanted: NDArray[np.intp], n_image_channels: int
-    ) -> list[tuple[int, FilterBank, NDArray[np.intp], NDArray[np.intp]]]:
-        """List the banks that are needed: place, bank, which of the wanted are its own, and their numbers in it."""
-        sizes = [bank.n_channels(n_image_channels) for bank in self._used]
-        return [(place, self._used[place], mine, own) for place, mine, own in share_out(wanted, sizes)]
-
-    def _check(self) -> None:
+    def _given(self) -> Sequence[FilterBank]:
         banks = self.banks if isinstance(self.banks, Sequence) else ()
         if not banks or not all(
             isinstance(bank, FilterBank) and not isinstance(bank, StackedBank) for bank in banks
@@ -183,3 +113,4 @@ class StackedBank(TiledBank):
                 f"banks={self.banks!r}: give a list of filter banks, not stacked already, such as "
                 "[ScatteringBank(), MultiscaleBank()]"
             )
+        return banks
