@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from segkit._common import FloatArray, LocalProgress, Progress, Workers, one_by_
 from segkit._threads import threaded
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.svm import LinearSVM
-from segkit.evaluation.metrics import iou_of
+from segkit.evaluation.metrics import confusion, iou_of
 from segkit.features import FilterBank
 from segkit.features.normalised import NormalisedBank, even_grid
 from segkit.images import UNLABELLED, LabelMap
@@ -40,7 +40,7 @@ from segkit.images.sampling import (
 from segkit.kernels import KernelMixture, LinearGaussianMixture
 from segkit.objects.hills import LabelArray
 from segkit.segmentation.alarms import Alarms
-from segkit.segmentation.held_out import N_FOLDS, Choice, Spread, count_pixels, hold_out, usual_penalty
+from segkit.segmentation.held_out import N_FOLDS, Choice, Spread, hold_out, usual_penalty
 from segkit.segmentation.memory import require_memory
 from segkit.segmentation.model_file import digest_arrays
 from segkit.segmentation.object_model import ObjectModel, ObjectTraining, learn_from_regions
@@ -78,6 +78,10 @@ class Recipe:
         return self.penalties is not None or self.probability != "raw" or self.threshold != "zero"
 
 
+# Options that a recipe takes over from the segmenter as they are.
+RECIPE_OPTIONS = [field.name for field in fields(Recipe)[2:]]
+
+
 @dataclass(frozen=True, eq=False)
 class Trained:
     """What a training learns."""
@@ -99,9 +103,7 @@ class TrainingSet:
     ids: Sequence[IdArray]
     drawn: PixelSample  # few, to select channels and to hold out
     training: PixelSample  # more, to train on
-    least_areas: NDArray[
-        np.float64
-    ]  # of a region of each class, see `segkit.segmentation.regions.least_areas`
+    least_areas: NDArray[np.float64]  # of a region of each class, see `regions.least_areas`
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
@@ -119,11 +121,6 @@ class Candidate:
     seconds: dict[str, float]
     # kept channels of the training pixels and of the coarse grids, if memory allowed to read them at once
     read: Sequence[FloatArray] = ()
-
-    @property
-    def mean_iou(self) -> float:
-        """Mean IoU of held-out images or blocks; NaN without any."""
-        return float("nan") if self.choice is None else self.choice.scores.mean_iou
 
 
 def train(
@@ -319,14 +316,14 @@ def compare_banks(candidates: Sequence[Candidate]) -> tuple[int, list[dict[str, 
 
     Where fewer than two images were held out, it is the first, and there are no scores to compare.
     """
-    choice = candidates[0].choice
-    if len(candidates) == 1 or choice is None or choice.scores.n_regions < 2:
+    scores = [one.choice.scores for one in candidates if one.choice is not None]
+    if len(scores) < 2 or scores[0].n_regions < 2:
         return 0, None
     # no significance test, unlike penalties: no bank is preferred a priori
-    best = int(np.argmax([candidate.mean_iou for candidate in candidates]))
+    best = int(np.argmax([score.mean_iou for score in scores]))
     return best, [
-        {"bank": one.bank.label, "mean_iou": one.mean_iou, "chosen": place == best}
-        for place, one in enumerate(candidates)
+        {"bank": one.bank.label, "mean_iou": score.mean_iou, "chosen": place == best}
+        for place, (one, score) in enumerate(zip(candidates, scores, strict=True))
     ]
 
 
@@ -334,12 +331,9 @@ def settings_of(
     recipe: Recipe, data: TrainingSet, choice: Choice | None
 ) -> tuple[float | None, DecisionRule]:
     """Return the penalty, None to keep that of the classifier, and the rule: those chosen, or the usual ones."""
-    rule = by_sign = DecisionRule.by_sign(len(data.least_areas))
-    penalty = None
-    if choice is not None:
-        penalty, rule = choice.penalty, choice.rule
-    elif recipe.penalties is not None:
-        penalty = usual_penalty(recipe.penalties, np.unique(data.drawn.image).size)
+    by_sign = DecisionRule.by_sign(len(data.least_areas))
+    rule = by_sign if choice is None else choice.rule
+    platt = by_sign.platt if recipe.probability == "raw" else rule.platt
     if choice is None and recipe.calibrates:
         warnings.warn(
             "too few annotated regions to hold any out: probabilities are those of the decision itself "
@@ -347,11 +341,11 @@ def settings_of(
             UserWarning,
             stacklevel=5,
         )
-    platt = by_sign.platt if recipe.probability == "raw" else rule.platt
-    return (
-        None if recipe.penalties is None else penalty,
-        replace(rule, platt=platt, least_areas=data.least_areas),
-    )
+    penalty = None
+    if recipe.penalties is not None:
+        n_images = np.unique(data.drawn.image).size
+        penalty = usual_penalty(recipe.penalties, n_images) if choice is None else choice.penalty
+    return penalty, replace(rule, platt=platt, least_areas=data.least_areas)
 
 
 def count_guesses(decisions: FloatArray, sample: PixelSample, rule: DecisionRule) -> NDArray[np.float64]:
@@ -360,7 +354,9 @@ def count_guesses(decisions: FloatArray, sample: PixelSample, rule: DecisionRule
     for image in np.unique(sample.image):
         part = sample.of_image(image)
         guess = label_pixels(decisions[part], rule.threshold, rule.otsu_weight, sample.weight[part])
-        counts.append(count_pixels(sample.subset(part), guess, len(rule.least_areas)))
+        counts.append(
+            confusion(sample.label[part], guess, len(rule.least_areas), sample_weight=sample.weight[part])
+        )
     return np.array(counts)
 
 

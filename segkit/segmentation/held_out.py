@@ -57,9 +57,8 @@ class Spread:
     """Pixels of a regular grid of each image, few enough to hold all their channels."""
 
     sample: PixelSample
-    values: (
-        FloatArray  # their channels (n_spread, n_channels), or decisions (n_penalties, n_spread, n_outputs)
-    )
+    # channels (n_spread, n_channels), or decisions (n_penalties, n_spread, n_outputs)
+    values: FloatArray
     least: NDArray[np.float64]  # areas in pixels of the image, see `merge_small_regions`
 
     def merge(self, ids: IntArray, image: slice) -> IntArray:
@@ -222,8 +221,9 @@ class HeldOut:
         for index in range(n_regions):
             mine = self._region == index
             threshold = self._threshold(decisions, rule, ~mine if n_regions > 1 else mine)
-            guess = label_pixels(decisions[mine], threshold, otsu_weight, self.sample.weight[mine])
-            counts = count_pixels(self.sample.subset(mine), guess, self.n_classes)
+            label, weight = self.sample.label[mine], self.sample.weight[mine]
+            guess = label_pixels(decisions[mine], threshold, otsu_weight, weight)
+            counts = confusion(label, guess, self.n_classes, sample_weight=weight)
             iou = iou_of(counts)
             scored.append(
                 {
@@ -306,11 +306,6 @@ class HeldOut:
             object_iou_interval=_interval(iou),
             object_dice_interval=_interval(dice),
         )
-
-
-def count_pixels(sample: PixelSample, guess: IntArray, n_classes: int) -> NDArray[Any]:
-    """Count pixels by class and guess, each by its weight; (n_classes, n_classes)."""
-    return confusion(sample.label, guess, n_classes, sample_weight=sample.weight)
 
 
 def usual_penalty(penalties: Sequence[float], n_images: int) -> float:

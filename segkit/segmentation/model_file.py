@@ -191,14 +191,8 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
         "settings": segmenter.settings_,
         "versions": package_versions(),
     }
-    arrays |= (
-        of_objects
-        | of_alarms
-        | {
-            "platt.slope": segmenter.rule_.platt.slope_,
-            "platt.intercept": segmenter.rule_.platt.intercept_,
-        }
-    )
+    platt = segmenter.rule_.platt
+    arrays |= {"platt.slope": platt.slope_, "platt.intercept": platt.intercept_, **of_objects, **of_alarms}
     if embed_weights or bank.learns_weights:
         arrays |= {f"weights.{name}": array for name, array in weights.items()}
     return header, arrays
@@ -225,7 +219,6 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     used = segmenter.bank_.weights_used(_channels_of_both(segmenter), segmenter.n_image_channels_)
     _check_weights(segmenter, used, header, path)
     segmenter.summary_ = TrainingSummary.from_dict(header["summary"])
-
     segmenter.settings_ = header["settings"]
     segmenter.reading_ = Reading.from_dict(header["reading"])
     if segmenter.n_image_channels_ % segmenter.reading_.n_planes:

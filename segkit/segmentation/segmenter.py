@@ -35,7 +35,7 @@ from segkit.scale.cluster import Cluster, workers_of
 from segkit.segmentation.alarms import Alarms
 from segkit.segmentation.base import BaseSegmenter, IdArray, Segmentation
 from segkit.segmentation.dense import decide_and_read
-from segkit.segmentation.fit import Recipe, digest_training_set, make_classifier, train
+from segkit.segmentation.fit import RECIPE_OPTIONS, Recipe, digest_training_set, make_classifier, train
 from segkit.segmentation.header import check_header
 from segkit.segmentation.memory import require_memory
 from segkit.segmentation.model_file import describe, read_model, restore, upgrade, write_model
@@ -221,7 +221,7 @@ class Segmenter(BaseSegmenter):
         masks : sequence of array-like of shape (H, W), int or bool
             Class of each pixel, or `unlabelled`.
         instances : sequence of array-like of shape (H, W), int, optional
-            Objects: 0 for the background, every other number one object. they teach `segment` to tell touching
+            Objects: 0 for the background, every other number one object. `segment` learns from them to tell touching
             objects apart; without them, from the sizes and shapes of the annotated regions.
         label_map : LabelMap, optional
             Meaning of the mask values, in place of `unlabelled` and the values that occur.
@@ -256,22 +256,10 @@ class Segmenter(BaseSegmenter):
         instances: ArrayLike | Sequence[ArrayLike] | None = None,
         label_map: LabelMap | None = None,
     ) -> str:
-        """Compute the digest that the summary of a training on these images has, without training.
-
-        Parameters
-        ----------
-        images, masks, instances, label_map
-            As for `fit`.
-
-        Returns
-        -------
-        str
-            Hexadecimal sha256 of images, class ids and objects.
-        """
+        """Compute the digest that the summary has after `fit` on the same arguments, without training."""
         arrays, ids = clone(self)._checked_training(images, masks, label_map)
-        return digest_training_set(
-            arrays, ids, None if instances is None else check_instances(instances, ids)
-        )
+        objects = None if instances is None else check_instances(instances, ids)
+        return digest_training_set(arrays, ids, objects)
 
     def note_files(
         self,
@@ -281,14 +269,7 @@ class Segmenter(BaseSegmenter):
     ) -> None:
         """Note types and pixel sizes of the training images' files, so that `predict_folder` tells of other ones.
 
-        Parameters
-        ----------
-        dtypes : iterable of str
-            Types of the pixels, such as ``dtypes`` of `segkit.images.Dataset`.
-        pixel_sizes : iterable of PixelSize or None
-            Sizes of a pixel in micrometres, such as ``pixel_sizes`` of `segkit.images.Dataset`.
-        reading : Reading, optional
-            How the files were read, ``reading`` of `segkit.images.Dataset`: `predict_folder` reads alike.
+        All three are attributes of `segkit.images.Dataset`. `predict_folder` reads files as `reading` says.
         """
         if reading is not None:
             self.reading_ = reading
@@ -316,20 +297,7 @@ class Segmenter(BaseSegmenter):
         return self._each(images, decide)
 
     def pixel_features(self, image: ArrayLike, rows: ArrayLike, cols: ArrayLike) -> FloatArray:
-        """Read the standardised features of some pixels, the input of the kernels.
-
-        Parameters
-        ----------
-        image : array-like of shape (H, W) or (H, W, C), float in [0, 1]
-            The image.
-        rows, cols : array-like of shape (n,), int
-            Positions of the pixels.
-
-        Returns
-        -------
-        ndarray of shape (n, n_channels), float32
-            The kept channels, standardised.
-        """
+        """Read the standardised kept channels of some pixels of an image, the input of the kernels; (n, n_channels)."""
         check_is_fitted(self, "classifier_")
         X = self._normalised_bank.sample(
             self._checked(image), np.asarray(rows), np.asarray(cols), self.classifier_.channels_
@@ -372,13 +340,7 @@ class Segmenter(BaseSegmenter):
         return Recipe(
             make_classifier(self.selector, self.kernels, self.svm, self.random_state),
             None if alphas is None else sorted(alphas, reverse=True),
-            self.normalization,
-            self.selection_pixels,
-            self.training_pixels,
-            self.threshold,
-            self.smallest_region,
-            self.probability,
-            self.random_state,
+            **{name: getattr(self, name) for name in RECIPE_OPTIONS},
         )
 
     @property

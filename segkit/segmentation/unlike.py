@@ -10,7 +10,7 @@ image count once: the distance between them says nothing of other images.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import exp, log, sqrt
 from typing import Any, Self
 
@@ -42,7 +42,6 @@ LEAST_CHANGE = 0.1
 SHARE_OF_NOISE = 0.25
 # An image of half the height and width may have pixels twice as large.
 SMALL = 0.5
-_STORED = ("levels", "spreads", "shapes", "frequencies", "textures", "scales")
 _CHANNELS = {1: ("",), 3: (" in red", " in green", " in blue")}
 
 
@@ -140,12 +139,12 @@ class KnownImages:
 
     def to_arrays(self) -> Arrays:
         """Return the arrays by name, for a model file."""
-        return {name: getattr(self, name) for name in _STORED}
+        return dict(vars(self))
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
         """Restore what `to_arrays` gave."""
-        return cls(**{name: arrays[name] for name in _STORED})
+        return cls(**{field.name: arrays[field.name] for field in fields(cls)})
 
     def state_shapes(self, n_kept: int, n_image_channels: int) -> dict[str, tuple[int, ...]]:
         """Shapes that the arrays must have, by name."""
