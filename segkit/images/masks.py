@@ -27,6 +27,7 @@ from segkit.images.outlines import (
 )
 from segkit.images.read import read_mask_with_notes
 from segkit.images.rois import outlines_from_rois
+from segkit.images.stems import page_names
 
 
 @dataclass
@@ -44,10 +45,10 @@ class OpenMask:
 
 
 class MaskReader:
-    """Reader of mask files; a COCO file, which holds many images, is parsed once."""
+    """Reader of mask files, which are called `kind`; a COCO file, which holds many images, is parsed once."""
 
-    def __init__(self, *, axes: str | None = None, unlabelled: int | None = None) -> None:
-        self.axes, self.unlabelled = axes, unlabelled
+    def __init__(self, *, axes: str | None = None, unlabelled: int | None = None, kind: str = "mask") -> None:
+        self.axes, self.unlabelled, self.kind = axes, unlabelled, kind
         self._coco: dict[Path, OpenMask] = {}
         self._notes: list[str] = []
         self._oddities: dict[str, Oddities] = {}
@@ -77,7 +78,7 @@ class MaskReader:
         sizes: Sequence[tuple[int, ...]] | None,
         image: Path | None = None,
     ) -> list[Mask]:
-        """Return the mask of each page of an image, whose sizes are needed for outlines."""
+        """Return the mask of each page of an image; its sizes are needed for outlines, and checked for others."""
         n_pages = 1 if file.n_pages is None else file.n_pages
         if sizes is not None and len(sizes) != n_pages:
             of = f"for {count(len(sizes), 'page')} of {image or stem}, expected"
@@ -86,6 +87,10 @@ class MaskReader:
                 told = f"outlines {of} one page: save each page as a file"
             raise InputError(told, source=file.path)
         if file.source is None:
+            names = page_names(str(image or file.path), n_pages)
+            for name, wanted, page in zip(names, sizes or (), file.arrays, strict=False):
+                if page.shape != tuple(wanted):
+                    raise size_fault(name, wanted, page.shape, kind=self.kind)
             return [Mask(page, self.unlabelled) for page in file.arrays]
         outlines = _outlines_of(file.source, stem, file.path)
         size = outlines.shape if sizes is None else sizes[0]
@@ -142,14 +147,12 @@ def read_instances(path: str | Path, shape: tuple[int, int] | None = None) -> ND
     UserWarning
         If objects overlap, lie outside the image, or have no area.
     """
-    path, reader = Path(path), MaskReader()
+    path, reader = Path(path), MaskReader(kind="label image")
     file = reader.open(path)
     if file.n_pages is not None and file.n_pages > 1:
         raise InputError(f"{file.n_pages} pages, expected one: save each page as a file", source=path)
     [mask] = reader.pages(file, path.name, None if shape is None else [shape])
     labels = check_label_image(mask.values, name=str(path))
-    if shape is not None and shape != labels.shape:
-        raise size_fault(path, shape, labels.shape, kind="label image")
     for note in reader.notes:
         warnings.warn(note, stacklevel=2)
     return labels

@@ -20,7 +20,7 @@ from segkit.images.alike import Facts, Page, check_kinds, check_scales, common_c
 from segkit.images.axes import Stack
 from segkit.images.findings import Findings
 from segkit.images.labels import NAME_THEM, OR_OBJECTS, LabelMap
-from segkit.images.masks import MaskReader, OpenMask, size_fault
+from segkit.images.masks import MaskReader
 from segkit.images.matching import Pair, match, match_objects
 from segkit.images.numbering import (
     CLASS_NAMES,
@@ -303,7 +303,7 @@ class PairReader(Findings):
         learnt = self.attempt(self.reading.learn, images) if images else self.reading
         self.reading = learnt or replace(self.reading, range="0..1", is_learnt=True)
         self._masks = MaskReader(axes=self.reading.axes, unlabelled=unlabelled)
-        self._objects = MaskReader(axes=self.reading.axes)
+        self._objects = MaskReader(axes=self.reading.axes, kind="label image")
 
     def read(self, pairs: Sequence[Pair], objects: Sequence[Pair] | None = None) -> Iterator[Item]:
         """Read pair after pair, with the objects of the images if they are given."""
@@ -315,31 +315,19 @@ class PairReader(Findings):
             if stack is None:
                 continue
             pages = self.pages(entry.image, entry.stem, stack)
-            masks = self._fitting(self._masks, file, entry, stack, "mask")
-            numbers: list[Mask | None] = [None] * len(pages)
+            sizes = [stored.shape[:2] for stored in stack.pages]
+            of_image = entry.stem, sizes, entry.image
+            masks = None if file is None else self.attempt(self._masks.pages, file, *of_image)
+            numbers: Sequence[Mask | None] | None = [None] * len(pages)
             # an image without objects among others is told of where files are matched
             if objects is not None:
                 path = objects_of.get(entry.stem)
                 own = None if path is None else self.attempt(self._objects.open, path)
-                numbers = self._fitting(self._objects, own, entry, stack, "label image")
-            for page, mask, one in zip(pages, masks, numbers, strict=False):
-                if page is not None and mask is not None and (one is not None or objects is None):
+                numbers = None if own is None else self.attempt(self._objects.pages, own, *of_image)
+            for page, mask, one in zip(pages, masks or (), numbers or (), strict=False):
+                if page is not None:
                     yield Item(page, mask, one)
         self.notes += [*self._masks.notes, *self._objects.notes]
-
-    def _fitting(
-        self, reader: MaskReader, file: OpenMask | None, entry: Pair, stack: Stack, kind: str
-    ) -> list[Mask | None]:
-        """Return the mask of each page; None of those of another size."""
-        sizes = [page.shape[:2] for page in stack.pages]
-        masks = None if file is None else self.attempt(reader.pages, file, entry.stem, sizes, entry.image)
-        names = page_names(str(entry.image), len(sizes))
-        fitting: list[Mask | None] = []
-        for name, size, mask in zip(names, sizes, masks or (), strict=False):
-            fits = mask.values.shape == size
-            self.faults += [] if fits else [size_fault(name, size, mask.values.shape, kind=kind)]
-            fitting.append(mask if fits else None)
-        return fitting
 
     def pages(self, path: Path, file: str, stack: Stack) -> list[Page | None]:
         """Scale the pages of an image file; None of those that nothing can be learnt from."""

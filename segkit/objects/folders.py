@@ -16,7 +16,7 @@ from segkit.errors import InputError, OutputError
 from segkit.images import IMAGE_EXTENSIONS, UNLABELLED, LabelMap, read_pages, read_pixel_size
 from segkit.images.findings import Findings
 from segkit.images.labels import MOST_CLASSES
-from segkit.images.masks import MaskReader, size_fault
+from segkit.images.masks import MaskReader
 from segkit.images.matching import find_masks, match_masks, part_folder
 from segkit.images.numbering import (
     Mask,
@@ -187,11 +187,8 @@ def _read_fitting(
 ) -> list[Mask]:
     """Read masks that fit their image, and keep what is known of them."""
     pictures, pages = _read_pair(reader, mask, stem, image)
-    for page, picture in zip(pages, pictures or (), strict=bool(pictures)):
-        if page.values.shape != picture.shape[:2]:
-            raise size_fault(mask, picture.shape, page.values.shape)
-        if is_shown:  # it can be
-            image_from_page(picture, name=str(image))
+    for picture in pictures or () if is_shown else ():  # it can be
+        image_from_page(picture, name=str(image))
     for page in pages:
         page.drop_values()
     return pages

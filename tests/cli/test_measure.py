@@ -118,7 +118,7 @@ def test_bad_input_is_one_line_and_nothing_is_replaced(folder, segkit):
         ),
         (
             ("masks", "--images", "images", "-o", "out", "--overwrite"),
-            "masks/b.png: image of 3 x 4 pixels, mask of 45 x 72, expected one size: ",
+            "images/b.png: image of 3 x 4 pixels, mask of 45 x 72, expected one size: ",
         ),
         (("masks", "-o", "out", "--overwrite", "--overlay"), "overlays need the images to draw on: "),
         (

@@ -213,7 +213,7 @@ def test_one_message_names_all_files_that_do_not_fit(folder):
     assert complaint(
         InputError, root / "masks", root / "out", images=root / "images"
     ) == "2 faults: " + "; ".join(
-        f"{root}/masks/{name}.png: image of 3 x 4 pixels, mask of 12 x {width}, {cure}"
+        f"{root}/images/{name}.png: image of 3 x 4 pixels, mask of 12 x {width}, {cure}"
         for name, width in (("a", 12), ("b", 20))
     )
     assert not (root / "out").exists()
