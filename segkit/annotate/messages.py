@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
+from skimage.segmentation import find_boundaries
 
 from segkit.errors import InputError, SegkitError
 from segkit.live.classes import LabelClass
@@ -216,19 +217,7 @@ def objects_frame(event: Objects) -> bytes:
         "generation": event.generation,
         "count": event.count,
     }
-    return pack(header, np.packbits(outline(event.labels)).tobytes())
-
-
-def outline(labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Find the pixels of objects that touch another object or the background."""
-    rim = np.zeros(labels.shape, dtype=np.bool_)
-    below, right = labels[1:] != labels[:-1], labels[:, 1:] != labels[:, :-1]
-    rim[1:] |= below
-    rim[:-1] |= below
-    rim[:, 1:] |= right
-    rim[:, :-1] |= right
-    rim &= labels != 0
-    return rim
+    return pack(header, np.packbits(find_boundaries(event.labels, mode="inner")).tobytes())
 
 
 def one_line(error: Exception) -> str:

@@ -9,24 +9,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import mimetypes
-import os
 import secrets
 import signal
 import socket
 import threading
 import webbrowser
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
+from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from segkit.annotate.messages import LIMIT, UNSUPPORTED, FramingError, one_line, read_query
@@ -39,10 +39,6 @@ if TYPE_CHECKING:
 
 _STATIC = Path(__file__).parent / "static"
 REFUSED = 1008  # websocket: policy violation
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # Connections that do not end by themselves are cut after so many seconds.
 _PATIENCE = 2
@@ -51,95 +47,65 @@ _PATIENCE = 2
 class Guard:
     """Answer requests with the right token, host and origin; refuse all others in one line."""
 
-    def __init__(self, app: App, *, token: str, port: int) -> None:
+    def __init__(self, app: ASGIApp, *, token: str, port: int) -> None:
         self._app, self._token = app, token
         self._cookie = f"segkit-{port}"
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
         self._origins = {f"http://{host}" for host in self._hosts}
         sockets = " ".join(f"ws://{host}" for host in sorted(self._hosts))
-        self._headers = [
-            (name.encode(), value.encode())
-            for name, value in {
-                "content-security-policy": f"default-src 'self'; connect-src 'self' {sockets}; img-src 'self' blob:; "
-                "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-                "x-content-type-options": "nosniff",
-                "referrer-policy": "no-referrer",
-                "cross-origin-resource-policy": "same-origin",
-                "cross-origin-opener-policy": "same-origin",
-                "cache-control": "no-store",
-            }.items()
-        ]
+        self._headers = {
+            "content-security-policy": f"default-src 'self'; connect-src 'self' {sockets}; img-src 'self' blob:; "
+            "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+            "x-content-type-options": "nosniff",
+            "referrer-policy": "no-referrer",
+            "cross-origin-resource-policy": "same-origin",
+            "cross-origin-opener-policy": "same-origin",
+            "cache-control": "no-store",
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        headers = {
-            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
-        }
-        asked = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
-        fault = self._fault(scope["type"], headers, asked)
+        asked = HTTPConnection(scope)
+        is_asked = self._is_token(asked.query_params.get("token", ""))
+        fault = self._fault(asked, is_asked=is_asked)
         if fault is None:
-            await self._app(scope, receive, self._adding(send, new=self._is_token(asked)))
+            await self._app(scope, receive, self._adding(send, new=is_asked))
         elif scope["type"] == "websocket":
-            await receive()
-            await send({"type": "websocket.close", "code": REFUSED, "reason": fault})
+            await WebSocket(scope, receive, send).close(REFUSED, fault)
         else:
-            kind = [(b"content-type", b"text/plain; charset=utf-8")]
-            await send({"type": "http.response.start", "status": 403, "headers": kind + self._headers})
-            await send({"type": "http.response.body", "body": f"{fault}\n".encode()})
+            await PlainTextResponse(f"{fault}\n", 403, self._headers)(scope, receive, send)
 
-    def _fault(self, kind: str, headers: dict[str, str], asked: str) -> str | None:
-        if headers.get("host", "") not in self._hosts:
+    def _fault(self, asked: HTTPConnection, *, is_asked: bool) -> str | None:
+        if asked.headers.get("host", "") not in self._hosts:
             return "wrong host: open the address that segkit annotate printed"
-        origin = headers.get("origin")
-        if origin not in self._origins and (kind == "websocket" or origin is not None):
+        origin = asked.headers.get("origin")
+        if origin not in self._origins and (asked.scope["type"] == "websocket" or origin is not None):
             return "wrong origin: only the page of segkit annotate may connect"
-        if not (self._is_token(asked) or self._is_token(self._read_cookie(headers.get("cookie", "")))):
+        if not (is_asked or self._is_token(asked.cookies.get(self._cookie, ""))):
             return "no valid token: open the address that segkit annotate printed, with its token"
         return None
 
     def _is_token(self, text: str) -> bool:
         return secrets.compare_digest(text.encode(), self._token.encode())
 
-    def _read_cookie(self, header: str) -> str:
-        # by hand: a cookie of another program on this machine must not hide ours, whatever is in it
-        entries = (entry.strip().partition("=") for entry in header.split(";"))
-        return next((value for name, _, value in entries if name == self._cookie), "")
-
     def _adding(self, send: Send, *, new: bool) -> Send:
         """Add the security headers to every answer, and the cookie to that of the printed address."""
         cookie = f"{self._cookie}={self._token}; HttpOnly; SameSite=Strict; Path=/"
 
-        async def sending(message: MutableMapping[str, Any]) -> None:
+        async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                added = [*self._headers, (b"set-cookie", cookie.encode())] if new else self._headers
-                message = {**message, "headers": [*message.get("headers", []), *added]}
+                headers = MutableHeaders(scope=message)
+                headers.update(self._headers | ({"set-cookie": cookie} if new else {}))
             await send(message)
 
         return sending
 
 
-def make_app(project: Project, session: LiveSession, *, token: str, port: int) -> App:
-    """Make the web application.
-
-    Parameters
-    ----------
-    project : Project
-        Images and labels.
-    session : LiveSession
-        Learns from the labels and predicts.
-    token : str
-        Secret that the address must hold.
-    port : int
-        Port of the server, which requests must name.
-
-    Returns
-    -------
-    callable
-        An ASGI application.
-    """
+def make_app(project: Project, session: LiveSession, *, token: str, port: int) -> ASGIApp:
+    """Make the ASGI application for requests that hold the secret token and name the port of the server."""
     shared = SharedSession(project, session)
     session.subscribe(shared.listen)
     mimetypes.add_type("text/javascript", ".js")  # Windows may know it as another type
@@ -176,23 +142,8 @@ def serve(
 ) -> None:
     """Show the page until Ctrl-C; then save and close the session.
 
-    Parameters
-    ----------
-    project : Project
-        Images and labels.
-    session : LiveSession
-        Learns from the labels and predicts. It is closed at the end.
-    port : int
-        Port on this machine; 0 for any free one.
-    notify : callable
-        Is given the address.
-    open_browser : bool
-        Whether to open the address in the browser.
-
-    Raises
-    ------
-    OutputError
-        If the port is taken or not allowed.
+    The port is 0 for any free one; `notify` is given the address. An OutputError says that the port is taken or not
+    allowed.
     """
     try:
         listener = _listen(port)
@@ -223,18 +174,12 @@ def serve(
 
 
 def _listen(port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        if os.name != "nt":  # there it would let two programs share the port
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", port))
-        listener.listen()
+        return socket.create_server(("127.0.0.1", port))
     except OSError as error:
-        listener.close()
         raise OutputError(
             f"--port {port}: {error.strerror or error}: give another one, or leave it out for any free port"
         ) from error
-    return listener
 
 
 async def _converse(shared: SharedSession, websocket: WebSocket) -> None:
@@ -258,7 +203,7 @@ async def _converse(shared: SharedSession, websocket: WebSocket) -> None:
     except (WebSocketDisconnect, RuntimeError):  # gone while it was being answered
         return
     finally:
-        shared.remove_tab(tab)
+        shared.tabs.discard(tab)
         if writer is not None:
             writer.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -138,10 +138,7 @@ class SharedSession:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._states: dict[str, str] = {}
-        # What a tab that opens later has missed: the newest of each, and all about the images that are shown.
-        self._newest: dict[str, dict[str, Any]] = {}
-        self._about: dict[tuple[str, str], bytes] = {}
-        self._predicted: dict[str, dict[Any, Any]] = {}
+        self._newest: dict[str, dict[str, Any]] = {}  # what a tab that opens later has missed
         # Number of the last stroke of each page, so that one sent twice after a lost connection counts once.
         self._last: OrderedDict[str, int] = OrderedDict()
 
@@ -154,13 +151,8 @@ class SharedSession:
         greeting = {
             "op": "hello",
             "images": [
-                {
-                    "key": entry.key,
-                    "state": self._states[entry.key],
-                    "page": entry.page,
-                    "n_pages": entry.n_pages,
-                }
-                for entry in self.project.images
+                {"key": one.key, "state": self._states[one.key], "page": one.page, "n_pages": one.n_pages}
+                for one in self.project.images
             ],
             "classes": self._classes(),
             "unlabelled": UNLABELLED,
@@ -176,11 +168,6 @@ class SharedSession:
         for op, header in self._newest.items():
             tab.send(op, header)
 
-    def remove_tab(self, tab: TabQueue) -> None:
-        """Forget a tab, and what is kept for tabs that show the same image."""
-        self.tabs.discard(tab)
-        self._forget()
-
     async def handle(self, tab: TabQueue, page: str, frame: bytes) -> None:
         """Do what a message asks for; what is wrong with it is told to its tab."""
         try:
@@ -191,9 +178,7 @@ class SharedSession:
             await self._do(tab, page, message, payload)
         except FramingError:
             raise
-        except (
-            Exception
-        ) as error:  # even of segkit itself: it must not end the connection, the page would try again
+        except Exception as error:  # of segkit itself too: if the connection ended, the page would try again
             tab.send_error(one_line(error))
 
     async def _do(self, tab: TabQueue, page: str, message: messages.Message, payload: bytes) -> None:
@@ -221,7 +206,6 @@ class SharedSession:
         stamp = stamp_of(self._paths[image])
         if self._stamps.get(image, stamp) != stamp:
             await run_in_threadpool(self.pictures.forget, image)
-            self._predicted.pop(image, None)
         self._stamps[image] = stamp
         pyramid = await run_in_threadpool(self.pictures.pyramid, image)
         await self._in_turn(lambda: self.project.labels(image))
@@ -237,12 +221,6 @@ class SharedSession:
             "range": list(zip(pyramid.low.tolist(), pyramid.high.tolist(), strict=True)),
         }
         tab.show(image, pack(header), (height, width))
-        self._forget()
-        for event in list(self._predicted.get(image, {}).values()):
-            tab.add_prediction(event)
-        for op in ("objects", "advice"):
-            if (op, image) in self._about:
-                tab.send(op, self._about[op, image])
         await self._in_turn(lambda: self._show(image, anew=True))
         # what a lost connection kept from the page
         self._acknowledge(tab, page, image)
@@ -257,7 +235,7 @@ class SharedSession:
             self._shown = image
 
     def _look(self, image: str, box: tuple[int, int, int, int]) -> None:
-        height, width = self.project.labels(image).labels.shape
+        height, width = self.project.labels(image).shape
         if not (box[0] < box[2] <= height and box[1] < box[3] <= width):
             raise InputError(f"view {list(box)} of an image of {height} x {width} pixels: reload the page")
         self._show(image)
@@ -272,12 +250,11 @@ class SharedSession:
         while len(self._last) > _MOST_PAGES_REMEMBERED:
             self._last.popitem(last=False)
         image = message.image
-        drawing = await self._in_turn(lambda: self.project.labels(image))
-        height, width = drawing.labels.shape
+        size = (await self._in_turn(lambda: self.project.labels(image))).shape
         try:
             await self._in_turn(lambda: self._show(image))
             if isinstance(message, messages.Stroke):
-                mask = messages.unpack_mask(message, payload, (height, width))
+                mask = messages.unpack_mask(message, payload, size)
                 stroke = f"{page} {message.stroke}"
                 await self._in_turn(
                     lambda: self.session.paint(image, message.corner, mask, message.value, stroke=stroke)
@@ -285,7 +262,7 @@ class SharedSession:
             else:
                 await self._in_turn(lambda: getattr(self.session, message.op)(image))
         except Exception:
-            tab.mark_changed(image, (0, 0, height, width))  # the page drew it already: show what is true
+            tab.mark_changed(image, (0, 0, *size))  # the page drew it already: show what is true
             raise
 
     def _acknowledge(self, tab: TabQueue, page: str, image: str) -> None:
@@ -313,18 +290,12 @@ class SharedSession:
     async def _suggest(self, image: str) -> None:
         advice = await run_in_threadpool(self.session.suggest, image)
         header = {"op": "advice", "image": image, "boxes": advice.boxes, "ranking": advice.ranking}
-        self._send_about("advice", image, pack(header))
+        self._tell("advice", pack(header), image=image)
 
     async def _export(self, tab: TabQueue) -> None:
         made = await run_in_threadpool(self.session.export)
-        header = {
-            "op": "exported",
-            "model": str(made.model),
-            "masks": str(made.masks),
-            "command": made.command,
-            "predict": f"segkit predict {shlex.quote(str(made.model))} IMAGES -o predictions",
-        }
-        tab.send("exported", header)
+        predict = f"segkit predict {shlex.quote(str(made.model))} IMAGES -o predictions"
+        tab.send("exported", {"op": "exported", **made._asdict(), "predict": predict})
 
     # events of the session
 
@@ -341,7 +312,6 @@ class SharedSession:
                 for tab in self.tabs:
                     tab.mark_changed(event.key, (row, column, row + height, column + width))
             case Prediction():
-                self._remember(event)
                 for tab in self.tabs:
                     tab.add_prediction(event)
             case Saved():
@@ -354,8 +324,6 @@ class SharedSession:
                 for tab in self.tabs:
                     tab.send_error(event.message)
             case Status():
-                if event.task == "needs labels" and event.key is not None:
-                    self._predicted.pop(event.key, None)
                 self._send_to_all("status", asdict(event))
             case Expected():
                 self._send_to_all("expected", asdict(event))
@@ -371,28 +339,8 @@ class SharedSession:
         self._newest[op] = {"op": op, **content}
         self._tell(op, self._newest[op])
 
-    async def _outline(self, event: Any) -> None:
-        self._send_about("objects", event.key, await run_in_threadpool(objects_frame, event))
-
-    def _send_about(self, op: str, image: str, frame: bytes) -> None:
-        self._about[op, image] = frame
-        self._tell(op, frame, image=image)
-
-    def _remember(self, event: Any) -> None:
-        """Keep a prediction for tabs that will show the same image."""
-        if not any(tab.image == event.key for tab in self.tabs):
-            return
-        blocks = self._predicted.setdefault(event.key, {})
-        newest = max((block.generation for block in blocks.values()), default=event.generation)
-        if event.generation > newest:
-            blocks.clear()
-        if event.generation >= newest:
-            blocks[event.stride, event.corner] = event
-
-    def _forget(self) -> None:
-        shown = {tab.image for tab in self.tabs}
-        self._predicted = {key: blocks for key, blocks in self._predicted.items() if key in shown}
-        self._about = {place: frame for place, frame in self._about.items() if place[1] in shown}
+    async def _outline(self, event: Objects) -> None:
+        self._tell("objects", await run_in_threadpool(objects_frame, event), image=event.key)
 
     async def _find_state(self, key: str) -> None:
         state = await run_in_threadpool(self._state, key)

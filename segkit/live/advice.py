@@ -146,14 +146,8 @@ def suggest_regions(
     kept = thinned[model.classifier.channels_].reshape(-1, thinned[0].size).T
     scores = uncertainty(model.rule.probabilities(model.decide_coarse(thinned)))
     scores *= known.distance(model.classifier.standardise(kept)).reshape(scores.shape)
-    stride = features.stride * step
-    # a cell that would lie beyond the last pixel is read there
-    rows, cols = (
-        np.minimum(np.arange(scores.shape[axis]) * stride + features.stride // 2, features.shape[axis] - 1)
-        for axis in (0, 1)
-    )
-    scores[labels[np.ix_(rows, cols)] != UNLABELLED] = 0
-    return mark_regions(scores, stride, features.shape)
+    scores[labels[tuple(features.cells(step))] != UNLABELLED] = 0
+    return mark_regions(scores, features.stride * step, features.shape)
 
 
 def _thinned(features: ImageFeatures, most: int) -> tuple[FloatArray, int]:

@@ -13,7 +13,8 @@ import numpy as np
 import tifffile
 from numpy.typing import ArrayLike, NDArray
 
-from segkit._common import count, first_few
+from segkit._common import count
+from segkit._files import write_text
 from segkit.errors import InputError, OutputError
 from segkit.images.read import check_image, to_float
 from segkit.images.write import save_as, write_mask
@@ -116,16 +117,17 @@ class ArrayProject(BaseProject):
             raise InputError(f"{key}: labels hold {odd}: add classes of these values")
         with self._guard:
             self._pixels[key], self._drawings[key] = pixels, drawing
-            self.images = [*self.images, ArrayEntry(key)]
+            self._by_key[key] = ArrayEntry(key)
+            self.images = list(self._by_key.values())
 
     def image(self, key: str) -> NDArray[np.float32]:
         """Return an image, (H, W, C) float32 in [0, 1]."""
-        self._check_known(key)
+        self._entry(key)
         return to_float(self._pixels[key], name=key)
 
     def labels(self, key: str) -> Drawing:
         """Return the label image of an image."""
-        self._check_known(key)
+        self._entry(key)
         return self._drawings[key]
 
     def save(self, key: str) -> int:
@@ -158,11 +160,7 @@ class ArrayProject(BaseProject):
         for path in former - set(written):
             path.unlink(missing_ok=True)
         listed = {key: f"{stem}.tif" for key, stem in stems.items()}
-        save_as(
-            self.output / _LISTED,
-            [".json"],
-            lambda path: path.write_text(json.dumps({"images": listed}, indent=1) + "\n", encoding="utf-8"),
-        )
+        write_text(self.output / _LISTED, json.dumps({"images": listed}, indent=1) + "\n")
         return images, masks
 
     def _former(self, output: Path) -> set[Path]:
@@ -181,12 +179,6 @@ class ArrayProject(BaseProject):
                 "written: choose another place"
             )
         return ours & there
-
-    def _check_known(self, key: str) -> None:
-        if key not in self._pixels:
-            raise InputError(
-                f"{key}: no image of this name, there are {first_few(list(self._pixels)) or 'none'}: give one of them"
-            )
 
 
 def _stems(keys: Sequence[str]) -> list[str]:

@@ -46,12 +46,13 @@ class Canvas:
         self._fine = coarse if self._stride == 1 else np.empty((*self.shape, coarse.shape[2]), np.float32)
         rows, cols = (range(0, side, BLOCK) for side in self.shape)
         self._blocks = [] if self._stride == 1 else list(product(rows, cols))
-        # blocks without decisions, and those that were not painted: `whole` decides and paints nothing
-        self._todo, self._unpainted = set(self._blocks), set(self._blocks)
-        self._read_by(model, generation)
+        self._todo = set(self._blocks)  # those without decisions
+        self._begin(model, generation)
 
-    def _read_by(self, model: LiveModel, generation: int) -> None:
-        self.generation, self.has_objects, self._model = generation, False, model
+    def _begin(self, model: LiveModel, generation: int) -> None:
+        self.model, self.generation, self.has_objects = model, generation, False
+        # `whole` decides and paints nothing, so that blocks without decisions are fewer than those to paint
+        self._is_begun, self._unpainted = False, set(self._blocks)
         # one threshold for all blocks: that of the whole image
         threshold = model.rule.threshold_of(lambda: [self._coarse])
         self._rule = replace(model.rule, threshold=threshold, otsu_weight=0.0)
@@ -59,19 +60,18 @@ class Canvas:
     @property
     def classes(self) -> list[int]:
         """Mask values of the classes, rising."""
-        return sorted(self._model.values.tolist())
+        return sorted(self.model.values.tolist())
 
     @property
     def done(self) -> float:
         """How much of the image is painted finely, 0 to 1."""
         return 1 - len(self._unpainted) / max(1, len(self._blocks))
 
-    def coarse(self) -> list[Prediction]:
-        """Read the coarse prediction of the whole image; final if its stride is 1."""
-        return [self._prediction(self._coarse, (0, 0), self._stride)]
-
     def next_block(self, box: Box) -> Prediction | None:
-        """Decide on a block that shows in a box, the nearest to its middle first; None if all are known."""
+        """Read the whole coarsely, then blocks that show in a box, the nearest to its middle first; None at the end."""
+        if not self._is_begun:
+            self._is_begun = True
+            return self._prediction(self._coarse, (0, 0), self._stride)
         top, left, bottom, right = box
         seen = [
             (row, col)
@@ -87,15 +87,11 @@ class Canvas:
         self._unpainted.discard(nearest)
         return self._block(nearest)
 
-    def again(self) -> list[Prediction]:
-        """Read all that is known once more, after `read_as`."""
-        return [*self.coarse(), *(self._block(at) for at in self._blocks if at not in self._unpainted)]
-
-    def read_as(self, model: LiveModel, generation: int) -> Canvas:
-        """Read the same decisions by another threshold and other probabilities."""
+    def again(self, model: LiveModel, generation: int) -> Canvas:
+        """Return a canvas of the same decisions, to be painted anew by another threshold and other probabilities."""
         other = copy(self)
-        other._todo, other._unpainted = set(self._todo), set(self._unpainted)
-        other._read_by(model, generation)
+        other._todo = set(self._todo)
+        other._begin(model, generation)
         return other
 
     def whole(self) -> tuple[NDArray[np.uint8], FloatArray]:
@@ -105,7 +101,7 @@ class Canvas:
         return self._read(self._fine)
 
     def _decide(self, at: tuple[int, int]) -> None:
-        features, classifier = self.features, self._model.classifier
+        features, classifier = self.features, self.model.classifier
         assert features is not None
         assert features.means is not None
         row, col = at
@@ -116,7 +112,7 @@ class Canvas:
         self._todo.discard(at)
 
     def _read(self, decisions: FloatArray) -> tuple[NDArray[np.uint8], FloatArray]:
-        values = self._model.values
+        values = self.model.values
         probabilities = self._rule.probabilities(decisions)
         return values[self._rule.segment(decisions)], probabilities[:, :, np.argsort(values)]
 

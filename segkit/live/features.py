@@ -14,7 +14,7 @@ from segkit._common import FloatArray
 from segkit._memory import bytes_left
 from segkit.errors import ConfigError
 from segkit.features import FeatureMaps, FilterBank
-from segkit.features.base import sample_maps
+from segkit.features.base import as_slice, sample_maps
 from segkit.features.normalised import NormalisedBank
 from segkit.features.tiles import whole
 from segkit.features.views import Tiling, View, moved_to
@@ -78,21 +78,20 @@ class ImageFeatures:
             yield 1.0
             return
         grid = self._bank.grid(self.shape)
-        cells = self._coarse_positions()
+        cells = self.cells()
         at_grid = np.empty((grid[0].size, self.n_channels), dtype=np.float32)
         at_cells = np.empty((cells[0].size, self.n_channels), dtype=np.float32)
+        positions = cells[0].ravel(), cells[1].ravel()
         tiles = self._tiling.tiles
         for place in range(len(tiles)):
             for done in self._compute(place):
                 yield 0.95 * (place + done) / len(tiles)
             view = self._view(place)
-            for out, positions in ((at_grid, grid), (at_cells, cells)):
-                if positions[0].size:
-                    _sample_into(out, view, positions)
+            _sample_into(at_grid, view, grid)
+            _sample_into(at_cells, view, positions)
         means = at_grid.mean(axis=0) if grid[0].size else np.zeros(self.n_channels, dtype=np.float32)
         at_cells -= means
-        shape = [-(-side // self.stride) for side in self.shape]
-        coarse = np.ascontiguousarray(at_cells.T.reshape(self.n_channels, *shape))
+        coarse = np.ascontiguousarray(at_cells.T.reshape(self.n_channels, *cells.shape[1:]))
         every = np.arange(self.n_channels)
         self._cache.put(
             key,
@@ -132,16 +131,13 @@ class ImageFeatures:
             if _bytes_in_memory(maps):
                 self._kept[key] = self._cache.put(key, maps)
 
-    def _coarse_positions(self) -> tuple[IntArray, IntArray]:
-        """Return rows and columns of the middles of the cells."""
-        rows, cols = np.meshgrid(
-            *(
-                np.minimum(np.arange(0, side, self.stride) + self.stride // 2, side - 1)
-                for side in self.shape
-            ),
-            indexing="ij",
-        )
-        return rows.ravel(), cols.ravel()
+    def cells(self, step: int = 1) -> IntArray:
+        """Return rows and columns of the middles of every step-th cell of the coarse grid, (2, h, w)."""
+        every = np.indices([-(-side // self.stride) for side in self.shape])[:, ::step, ::step]
+        middles = every * self.stride + self.stride // 2
+        return np.minimum(
+            middles, np.reshape(self.shape, (2, 1, 1)) - 1
+        )  # a cell may lie beyond the last pixel
 
     def _view(self, place: int) -> View:
         """Return the maps of a tile: from memory, from the cache, or computed anew."""
@@ -208,10 +204,8 @@ def check_fixed(bank: FilterBank) -> None:
 def _sample_into(out: FloatArray, view: View, positions: tuple[NDArray[Any], NDArray[Any]]) -> None:
     """Read all channels at the positions in the core of a tile into their rows."""
     mine, at = view.positions(positions)
-    if mine.all():
-        out[:] = sample_maps(list(view.stacks), *at)
-    elif mine.any():
-        out[mine] = sample_maps(list(view.stacks), *at)
+    if mine.any():
+        out[as_slice(np.flatnonzero(mine))] = sample_maps(view.stacks, *at)
 
 
 def _bytes_in_memory(maps: list[FeatureMaps]) -> int:

@@ -69,6 +69,7 @@ class BaseProject(ABC):
 
     def __init__(self, classes: Sequence[LabelClass] | None = None) -> None:
         self.classes = default_classes() if classes is None else check_classes(classes)
+        self._by_key: dict[str, Any] = {}  # entries of `images`
         self._drawings: dict[str, Drawing] = {}
         self._guard = threading.RLock()
 
@@ -126,6 +127,12 @@ class BaseProject(ABC):
     def training_options(self) -> dict[str, Any]:
         """Return the options with which `segkit.images.load_pairs` reads the label images."""
         return {"labels": {one.value: one.name for one in self.classes}, "unlabelled": UNLABELLED}
+
+    def _entry(self, key: str) -> Any:
+        if key not in self._by_key:
+            told = first_few(list(self._by_key)) or "none"
+            raise InputError(f"{key}: no image of this name, there are {told}: give one of them")
+        return self._by_key[key]
 
     def _refuse_in_use(self, removed: Sequence[LabelClass]) -> None:
         held = {key: set(np.unique(self._stored_or_drawn(key)).tolist()) for key in self.annotated()}
@@ -264,7 +271,9 @@ class Project(BaseProject):
         with self._guard:
             self._check_same(entry, digest)
             if self.reading.range is None:
-                self._check_scale(name, scale_of(image, pages[entry.page].dtype))
+                scales = self._scales | {name: scale_of(image, pages[entry.page].dtype)}
+                check_scales(scales)  # 8 bits stored as 16 beside images of 8 bits, and the other way round
+                self._scales = scales
             self._seen[key] = digest
             self._shapes[entry.stem] = [(page.shape[0], page.shape[1]) for page in pages]
         return image
@@ -309,11 +318,8 @@ class Project(BaseProject):
                     f"{path}: changed by another program since segkit read it: move that file elsewhere, and the labels "
                     "drawn here are written; or end segkit to keep it. Nothing is lost as long as this program runs"
                 )
-            if entry.n_pages == 1:
-                write_labels(path, [labels] if has_labels(labels) else [])
-            else:
-                pages = self._pages_with(entry, labels)
-                write_labels(path, pages if any(map(has_labels, pages)) else [])
+            pages = [labels] if entry.n_pages == 1 else self._pages_with(entry, labels)
+            write_labels(path, pages if any(map(has_labels, pages)) else [])
             self._stamps[path] = stamp_of(path)
             digests = {name: digest for name, digest in self._stored.digests.items() if name != key}
             self._on_disk.discard(key)
@@ -447,19 +453,6 @@ class Project(BaseProject):
             self.save(key)
             # thousands of masks need not stay in memory; nor should undo take them back
             del self._drawings[key]
-
-    def _entry(self, key: str) -> ImageEntry:
-        try:
-            return self._by_key[key]
-        except KeyError:
-            raise InputError(
-                f"{key}: no image of this name, there are {first_few(list(self._by_key))}: give one of them"
-            ) from None
-
-    def _check_scale(self, name: str, scale: Scale) -> None:
-        """Refuse an image with 8 bits stored as 16 beside images of 8 bits, and the other way round."""
-        check_scales(self._scales | {name: scale})
-        self._scales[name] = scale
 
     def _check_same(self, entry: ImageEntry, digest: str) -> None:
         """Refuse an image that is not the one that was labelled."""

@@ -13,7 +13,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
@@ -269,7 +268,7 @@ class LiveSession:
         return tuple(self._points)
 
     def open(self, key: str) -> None:
-        """Show an image: its features are computed, then it is painted.
+        """Show an image, or show it once more: its features are computed, then it is painted.
 
         An InputError says that the image is gone, damaged, or another one than when it was labelled.
         """
@@ -282,6 +281,8 @@ class LiveSession:
             if key != self._shown:
                 self._shown, self._canvas = key, None
                 self._box = (0, 0, *labels.shape)
+            elif self._canvas is not None:
+                self._canvas = self._canvas.again(self._canvas.model, self._canvas.generation)
         self._wake()
 
     def look(self, key: str, box: Box) -> None:
@@ -585,25 +586,20 @@ class LiveSession:
         )
 
     def _paint(self, key: str) -> bool:
-        """Paint the coarse prediction, or a block of the visible part; False if it is all there."""
-        canvas = self._canvas
-        if canvas is None or canvas.key != key:
-            source = self._source
-            canvas = self._new_canvas(key)
-            if canvas is None:
-                return False
-            if self._keep(canvas, source):
-                self._emit(*canvas.coarse())
-            return True
-        return self._paint_block(canvas, self._box or (0, 0, *canvas.shape))
+        """Begin to paint an image, or paint a block of its visible part; False if it is all there."""
+        canvas, source = self._canvas, self._source
+        if canvas is not None and canvas.key == key:
+            return self._paint_block(canvas, self._box or (0, 0, *canvas.shape))
+        canvas = self._new_canvas(key)
+        if canvas is not None:
+            self._keep(canvas, source)
+        return canvas is not None
 
-    def _keep(self, canvas: Canvas, source: Source) -> bool:
+    def _keep(self, canvas: Canvas, source: Source) -> None:
         """Keep a new canvas, unless another image or other predictions were asked for while it was made."""
         with self._news:
-            is_wanted = (canvas.key, source) == (self._shown, self._source)
-            if is_wanted:
+            if (canvas.key, source) == (self._shown, self._source):
                 self._canvas = canvas
-        return is_wanted
 
     def _finish(self, canvas: Canvas) -> bool:
         """Paint a block that is not visible, or find the objects; False if there is nothing to do."""
@@ -648,9 +644,7 @@ class LiveSession:
             self._generation += 1
         canvas = self._canvas
         if canvas is not None and canvas.features is not None:
-            canvas = canvas.read_as(model, self._generation)
-            if self._keep(canvas, "strokes"):
-                self._emit(*canvas.again())
+            self._keep(canvas.again(model, self._generation), "strokes")
         if scores.regions != "images":  # blocks of one image say nothing about others
             return True
         low, high = scores.interval or (None, None)
@@ -736,8 +730,8 @@ class LiveSession:
                 self._saving = None
                 self._news.notify_all()
 
-    def _emit(self, *events: Event) -> None:
-        for event, listener in product(events, list(self._listeners)):
+    def _emit(self, event: Event) -> None:
+        for listener in list(self._listeners):
             try:
                 listener(event)
             except Exception:  # a listener must end neither the threads nor a stroke that is drawn already

@@ -33,10 +33,10 @@ class FakeProject(ArrayProject):
         super().__init__(arrays, output=output)
         self.images = [ImageEntry(key, Path(f"{key}.png"), 0, 1) for key in arrays]
 
-    def _check_known(self, key):
-        super()._check_known(key)
+    def _entry(self, key):
         if key in self.broken:
             raise InputError(f"{key}.png: no such file: it was there before; put it back")
+        return super()._entry(key)
 
     def accepted(self, key):
         return key in self._accepted

@@ -4,7 +4,7 @@ import struct
 import numpy as np
 import pytest
 
-from segkit.annotate.messages import outline, pack
+from segkit.annotate.messages import pack
 from segkit.annotate.shared_session import TabQueue
 from segkit.live import Drawing, ExpectedPoint, Prediction
 
@@ -81,16 +81,6 @@ def test_another_image_forgets_the_former(queue):
     queue.send("objects", {"op": "objects"})
     queue.show("b", b"\x02\x00\x00\x00{}", SIZE)
     assert [one.get("op") for one in headers(queue.take(Drawing.blank(SIZE)))] == [None, "labels"]
-
-
-def test_outlines_part_objects_that_touch():
-    labels = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 2, 2], [0, 1, 1, 2, 2], [0, 0, 0, 0, 0]])
-    np.testing.assert_array_equal(outline(labels), labels > 0)
-    labels = np.zeros((7, 7), dtype=int)
-    labels[1:6, 1:6] = 1
-    expected = labels.astype(bool)
-    expected[2:5, 2:5] = False
-    np.testing.assert_array_equal(outline(labels), expected)
 
 
 def test_what_json_knows():

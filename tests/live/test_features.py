@@ -147,4 +147,6 @@ def test_the_block_nearest_to_the_middle_of_a_box_comes_first(painted):
     *_, canvas = painted
     blocks = iter(lambda: canvas.next_block((16, 16, 45, 64)), None)
     nearest_first = [(16, 32), (32, 32), (16, 16), (16, 48), (32, 16), (32, 48)]
-    assert [block.corner for block in blocks] == nearest_first
+    first, *others = blocks
+    assert (first.corner, first.stride, first.values.shape) == ((0, 0), 4, (12, 18))
+    assert [block.corner for block in others] == nearest_first
