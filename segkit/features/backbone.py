@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 # Windows without a given size have at least this side, enough for a cell to see an object.
 _USUAL_WINDOW = 256
-_N_NEAREST = 3
 
 
 class Backbone:
@@ -121,18 +120,13 @@ def configuration(network: str) -> Any:
     except RuntimeError:  # a tag that the model does not have
         found = None
     if not found:
+        known = timm.list_models(pretrained="." in network)
+        nearest = get_close_matches(network, known, n=3, cutoff=0)
         raise ConfigError(
-            f"network {network!r} is not one of timm's: the nearest are {', '.join(nearest_models(network))}; "
+            f"network {network!r} is not one of timm's: the nearest are {', '.join(nearest)}; "
             'python -c "import timm; print(*timm.list_models())" lists all'
         )
     return found
-
-
-def nearest_models(network: str) -> list[str]:
-    """Return the names of models that are nearest to a name, with tags where it has one."""
-    timm = import_timm()
-    known = timm.list_models(pretrained="." in network)
-    return get_close_matches(network, known, n=_N_NEAREST, cutoff=0)
 
 
 def import_timm() -> Any:
@@ -214,8 +208,7 @@ class _Steps:
 
 def _stride(module: nn.Module) -> int:
     """Return the stride of a layer that moves a kernel over a grid; 1 for others."""
-    stride = getattr(module, "stride", 1) if not list(module.children()) else 1
-    return _number(stride) if isinstance(stride, int | tuple | list) else 1
+    return _number(getattr(module, "stride", 1), 1) if not list(module.children()) else 1
 
 
 def _padding(module: nn.Module, size: int, kernel: int, dilation: int) -> float:
@@ -224,12 +217,13 @@ def _padding(module: nn.Module, size: int, kernel: int, dilation: int) -> float:
         stride = _stride(module)
         missing = (math.ceil(size / stride) - 1) * stride + (kernel - 1) * dilation + 1 - size
         return max(missing, 0) // 2
-    padding = getattr(module, "padding", 0)
-    return _number(padding) if isinstance(padding, int | tuple | list) else 0
+    return _number(getattr(module, "padding", 0), 0)
 
 
-def _number(value: int | Sequence[int]) -> int:
-    return int(value) if isinstance(value, int) else int(value[0])
+def _number(value: Any, default: int = 1) -> int:
+    """Read one of two equal numbers; what is none has its default."""
+    first = value[0] if isinstance(value, tuple | list) else value
+    return int(first) if isinstance(first, int) else default
 
 
 def _matched(state: State, first: Layer, expected: State, whole: nn.Module) -> State:

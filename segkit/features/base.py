@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 
 from segkit._common import FloatArray, Progress, pass_on
+from segkit._threads import in_threads
 from segkit.errors import InputError
 from segkit.features.options import check_options
 from segkit.features.tiles import Tile, cut, whole
@@ -431,6 +432,20 @@ def sample_maps(
         columns = np.array([column[index] for index in stack.indices], dtype=np.intp)
         out[:, as_slice(columns)] = stack.sample(rows, cols)
     return out
+
+
+def measures_of(
+    wanted: NDArray[np.intp],
+    n_measures: int,
+    compute: Callable[[int, NDArray[np.intp]], FloatArray],
+) -> list[FeatureMaps]:
+    """Compute wanted channels, side by side, where each filtered plane has so many: ``compute(plane, measures)``."""
+
+    def measure(plane: int) -> FeatureMaps:
+        kept = wanted[wanted // n_measures == plane]
+        return FeatureMaps(compute(plane, kept % n_measures), kept)
+
+    return list(in_threads(measure, np.unique(wanted // n_measures)))
 
 
 class Share(NamedTuple):

@@ -12,8 +12,7 @@ from pydantic import Field
 from scipy import fft
 
 from segkit._common import FloatArray
-from segkit._threads import in_threads
-from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
+from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, measures_of
 
 _MEASURES = ("bright line", "dark line", "edge", "line spread")
 # Ratio of length to width of the filters, and their directions over half a turn: an even number, so that the maps turn with
@@ -116,21 +115,16 @@ class ElongatedBank(FilterBank):
         image = as_image(image)
         wanted = self._wanted(channels, image.shape[2])
         planes = image if self.channel_mode == "each" else image.mean(axis=2, keepdims=True)
-        filtered = wanted // len(_MEASURES)
-        spectra = {
-            plane: _Spectrum(planes[:, :, plane], self.halo)
-            for plane in np.unique(filtered // len(self.sigmas))
-        }
+        filtered = np.unique(wanted // len(_MEASURES) // len(self.sigmas))
+        spectra = {plane: _Spectrum(planes[:, :, plane], self.halo) for plane in filtered}
 
-        def measure(number: int) -> FeatureMaps:
-            """Compute the wanted measures of one image channel at one standard deviation."""
+        def measure(number: int, measures: NDArray[np.intp]) -> FloatArray:
             plane, scale = divmod(number, len(self.sigmas))
-            kept = wanted[filtered == number]
-            measures = [_MEASURES[index] for index in kept % len(_MEASURES)]
-            found = self._measure(spectra[plane], self.sigmas[scale], measures)
-            return FeatureMaps(np.stack([found[name] for name in measures]), kept)
+            names = [_MEASURES[index] for index in measures]
+            found = self._measure(spectra[plane], self.sigmas[scale], names)
+            return np.stack([found[name] for name in names])
 
-        return list(in_threads(measure, np.unique(filtered)))
+        return measures_of(wanted, len(_MEASURES), measure)
 
     def _measure(self, spectrum: _Spectrum, sigma: float, measures: Sequence[str]) -> dict[str, FloatArray]:
         """Compute at least the wanted measures of one image channel at one standard deviation, each (H, W)."""

@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from segkit._common import FloatArray
-from segkit._threads import in_threads
 from segkit.errors import ConfigError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
+from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, measures_of
 
 _MEASURES = ("intensity", "edges", "texture 1", "texture 2")
 # Rows whose derivatives stay in the processor's cache.
@@ -74,18 +73,16 @@ class MultiscaleBank(FilterBank):
         # Less a typical value: the second derivatives of wide blurs are tiny beside what is left out here.
         levels = padded.mean(axis=(0, 1))
 
-        def measure(blurred: int) -> FeatureMaps:
-            """Compute the wanted measures of one image channel at one blur."""
+        def measure(blurred: int, measures: NDArray[np.intp]) -> FloatArray:
             view, scale = divmod(blurred, len(sigmas))
-            kept = wanted[wanted // len(_MEASURES) == blurred]
             plane = _blur(padded[:, :, view] - levels[view], sigmas[scale])
-            values = np.empty((kept.size, height, width), dtype=np.float32)
+            values = np.empty((measures.size, height, width), dtype=np.float32)
             for start in range(0, height, _ROWS_AT_ONCE):
                 rows = slice(start, min(start + _ROWS_AT_ONCE, height))
-                _measure(plane, rows, levels[view], kept % len(_MEASURES), values[:, rows])
-            return FeatureMaps(values, kept)
+                _measure(plane, rows, levels[view], measures, values[:, rows])
+            return values
 
-        return list(in_threads(measure, np.unique(wanted // len(_MEASURES))))
+        return measures_of(wanted, len(_MEASURES), measure)
 
     def _sigmas(self) -> tuple[float, ...]:
         self._check()

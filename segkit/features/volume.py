@@ -11,9 +11,8 @@ from pydantic import Field
 from scipy import ndimage
 
 from segkit._common import FloatArray
-from segkit._threads import in_threads
 from segkit.errors import InputError
-from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
+from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, measures_of
 from segkit.features.multiscale import channels_of, doublings, two_pixels_wide
 from segkit.features.options import ODD
 
@@ -97,14 +96,12 @@ class VolumeBank(FilterBank):
         padded = two_pixels_wide(image)
         volume = padded.reshape(*padded.shape[:2], self.n_planes, -1)
 
-        def measure(blurred: int) -> FeatureMaps:
-            """Compute the wanted measures of one channel at one blur."""
+        def measure(blurred: int, measures: NDArray[np.intp]) -> FloatArray:
             view, scale = divmod(blurred, len(sigmas))
-            kept = wanted[wanted // len(_MEASURES) == blurred]
-            found = self._measure(volume[:, :, :, view], sigmas[scale], (kept % len(_MEASURES)).tolist())
-            return FeatureMaps(np.ascontiguousarray(found[:, :height, :width]), kept)
+            found = self._measure(volume[:, :, :, view], sigmas[scale], measures.tolist())
+            return np.ascontiguousarray(found[:, :height, :width])
 
-        return list(in_threads(measure, np.unique(wanted // len(_MEASURES))))
+        return measures_of(wanted, len(_MEASURES), measure)
 
     def _measure(self, volume: FloatArray, sigma: float, measures: list[int]) -> FloatArray:
         """Compute measures of a volume (H, W, n_planes) at its middle plane; (n_measures, H, W)."""
