@@ -45,7 +45,7 @@ class Scattering:
         margin: int,
     ) -> None:
         self.scale, self.shape, self.L = scale, shape, L
-        paths = list(_paths(scale, L, max_order))
+        paths = list(paths_of(scale, L, max_order))
         self._output = dict(zip(paths, outputs.tolist(), strict=True))
         self._n_paths = np.bincount(outputs)
         self._windows = [
@@ -112,7 +112,7 @@ class Scattering:
 _Path = tuple[tuple[int, int], ...]
 
 
-def _paths(scale: int, L: int, max_order: int) -> Iterator[_Path]:
+def paths_of(scale: int, L: int, max_order: int) -> Iterator[_Path]:
     """List the paths in kymatio's order."""
     wavelets = [(j, angle) for j in range(scale) for angle in range(L)]
     yield ()

@@ -20,7 +20,7 @@ from segkit._device import card_has_room, torch_device
 from segkit._threads import in_threads
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, share_out
-from segkit.features.morlet import Scattering
+from segkit.features.morlet import Scattering, paths_of
 from segkit.features.options import ONCE
 
 _TILES_AT_ONCE = 16
@@ -271,23 +271,16 @@ def _of_kymatio(
 @lru_cache(maxsize=32)
 def _paths(scale: int, L: int, max_order: int) -> tuple[tuple[int, str, str], ...]:
     """List order and name of each scattering path, in kymatio's order, and the name of its orbit under turns."""
-    wavelets = [(j, angle, f"j={j} angle={180 * angle / L:g}") for j in range(scale) for angle in range(L)]
-    first = [(1, f"order 1: {name}", f"order 1: j={j}") for j, _, name in wavelets]
-
-    def apart(angle: int, next_angle: int) -> float:
-        return 180 * min((angle - next_angle) % L, (next_angle - angle) % L) / L
-
-    second = [
-        (
-            2,
-            f"order 2: {name} > {next_name}",
-            f"order 2: j={j} > j={next_j}, {apart(angle, next_angle):g} degrees apart",
-        )
-        for j, angle, name in wavelets
-        for next_j, next_angle, next_name in wavelets
-        if next_j > j and max_order == 2
-    ]
-    return ((0, "order 0", "order 0"), *first, *second)
+    listed = []
+    for path in paths_of(scale, L, max_order):
+        wavelets = " > ".join(f"j={j} angle={180 * angle / L:g}" for j, angle in path)
+        orbit = " > ".join(f"j={j}" for j, _ in path)
+        if len(path) == 2:
+            turn = (path[0][1] - path[1][1]) % L
+            orbit += f", {180 * min(turn, L - turn) / L:g} degrees apart"
+        order, colon = f"order {len(path)}", ": " * bool(path)
+        listed.append((len(path), f"{order}{colon}{wavelets}", f"{order}{colon}{orbit}"))
+    return tuple(listed)
 
 
 @lru_cache(maxsize=32)
