@@ -33,6 +33,7 @@ from segkit.evaluation.folders import TOLERANCE
 from segkit.evaluation.object_scores import THRESHOLDS
 from segkit.images import LabelMap, Reading, load_pairs, pair
 from segkit.images.numbering import MasksAre
+from segkit.scale.cluster import Cluster, workers_of
 
 # Number of training images of the pictures in a report, if it is among the sizes.
 _USUAL_PICTURE_SIZE = 5
@@ -151,16 +152,19 @@ class Benchmark:
         *,
         progress: Progress = pass_on,
         notify: Callable[[str], object] = _logger.warning,
-        workers: Workers | None = None,
+        n_jobs: int | Cluster | Workers | None = None,
     ) -> dict[str, Any]:
         """Run the unfinished units, write the results, and return the content of ``results.json``.
 
         ``results.csv`` and ``manifest.json`` are written too. `progress` is as for `Segmenter.fit`; `notify` receives a
-        message for each failed unit, by default the log. `workers` spread the units over processes and machines, such
-        as `segkit.scale.Cluster.spread`; by default they run here, one after the other.
+        message for each failed unit, by default the log. `n_jobs` is as for `Segmenter.fit`: each process takes a unit at
+        a time.
         """
         # A failed unit does not end the benchmark: the others are of use without it.
-        with closing((workers or one_by_one)(self.outcome, progress(self.units, "Benchmark"))) as finished:
+        with (
+            workers_of(n_jobs) as workers,
+            closing((workers or one_by_one)(self.outcome, progress(self.units, "Benchmark"))) as finished,
+        ):
             for unit, outcome in finished:
                 try:
                     found = outcome()

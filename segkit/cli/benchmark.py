@@ -91,7 +91,7 @@ def benchmark(
         say(*(f"left out: {entry['reason']}" for entry in run.left_out))
         try:
             with workers() as spread, progress_bars() as follow:
-                result = run.run(progress=follow, notify=warn, workers=spread)
+                result = run.run(progress=follow, notify=warn, n_jobs=spread)
         except KeyboardInterrupt as stop:
             raise Stopped(
                 f"{run.n_done} of {count(len(run.units), 'run')} kept; the same command with --resume goes on"

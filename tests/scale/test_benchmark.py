@@ -23,7 +23,7 @@ def scores(result):
 @pytest.mark.slow
 def test_runs_on_workers_give_the_same_scores(cluster, folder, small_forest, tmp_path):  # noqa: F811
     plain = benchmark(folder, tmp_path / "plain", [small_forest]).run()
-    spread = benchmark(folder, tmp_path / "spread", [small_forest]).run(workers=cluster.spread)
+    spread = benchmark(folder, tmp_path / "spread", [small_forest]).run(n_jobs=cluster)
     assert (plain["failures"], spread["failures"]) == ([], [])
     assert len(spread["records"]) == len(plain["records"]) > 0
     assert scores(spread) == scores(plain)
@@ -38,7 +38,7 @@ def test_a_run_whose_workers_died_has_failed(units_here, folder, small_forest, t
 
     said = []
     run = benchmark(folder, tmp_path / "out", [small_forest])
-    result = run.run(notify=said.append, workers=deadly)
+    result = run.run(notify=said.append, n_jobs=deadly)
     assert [failure["error"] for failure in result["failures"]] == ["each worker that worked on it died"]
     assert said == [f"{run.units[0].name} failed: each worker that worked on it died"]
     assert benchmark(folder, tmp_path / "out", [small_forest]).run()["failures"] == []
