@@ -18,8 +18,16 @@ from segkit._common import FloatArray
 from segkit._device import card_has_room, torch_device
 from segkit.errors import ConfigError, InputError
 from segkit.features.base import FeatureMaps, as_image
-from segkit.features.colours import ChannelMode, Pyramid, three_channels
-from segkit.features.networks import NetworkBank, State, Task, as_batch, at_scale
+from segkit.features.networks import (
+    ChannelMode,
+    NetworkBank,
+    Pyramid,
+    State,
+    Task,
+    as_batch,
+    at_scale,
+    three_channels,
+)
 from segkit.features.tiles import Tile
 from segkit.features.tracing import Output, Trace
 from segkit.features.weights import load_weights

@@ -9,27 +9,45 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, Field
 
 from segkit._common import FloatArray
-from segkit.errors import WeightsError
+from segkit.errors import ConfigError, InputError, WeightsError
 from segkit.features.base import Channel, FeatureMaps, TiledBank, share_out
-from segkit.features.colours import ChannelMode, check_channels, count_views, scales_of
+from segkit.features.options import once
 from segkit.features.tiles import Tile
 
 if TYPE_CHECKING:
     import torch
 
 State = dict[str, "torch.Tensor"]
+ChannelMode = Literal["rgb", "each", "mean"]
 # Bytes for each pixel of an image while a network runs: two maps of 64 channels, and the image in its own order.
 _BYTES_ON_THE_WAY = 640
 # Last part of the name of a batch normalisation's counter.
 _COUNTER = "num_batches_tracked"
 # Threads that average over a group share one network.
 _MAKING = Lock()
+
+
+def scales_of(pyramid: Sequence[float]) -> list[Fraction]:
+    """Return the scales of a pyramid as exact fractions."""
+    return [Fraction(scale).limit_denominator(1000) for scale in pyramid]
+
+
+def _fractions(pyramid: Sequence[float]) -> Sequence[float]:
+    if any(1 not in scale.as_integer_ratio() for scale in once(scales_of(pyramid))):
+        raise ConfigError("scales should be 1, 1/2, 1/3 and so on, or 2, 3 and so on")
+    return pyramid
+
+
+# Scales of the image that a network sees.
+_Scale = Annotated[float, Field(gt=0, le=8)]
+Pyramid = Annotated[Sequence[_Scale], Field(min_length=1, max_length=20), AfterValidator(_fractions)]
 
 
 @dataclass(frozen=True)
@@ -76,7 +94,7 @@ class NetworkBank(TiledBank):
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
         """List the channels by view, scale and layer, in that order."""
-        several = count_views(self.channel_mode, n_image_channels) > 1
+        several = self._n_views(n_image_channels) > 1
         channels: list[Channel] = []
         for view, scale, layer in self._parts(n_image_channels):
             suffix = f"#{view}" * several + f"@{float(scale):g}" * (scale != 1)
@@ -124,7 +142,11 @@ class NetworkBank(TiledBank):
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
     ) -> Iterator[FeatureMaps]:
         """Compute the maps of a tile layer by layer; see `FilterBank.iter_maps`."""
-        check_channels(self.channel_mode, image.shape[2])
+        if self.channel_mode == "rgb" and image.shape[2] not in (1, 3):
+            raise InputError(
+                f"image with {image.shape[2]} channels for a three-channel network: choose how they map, "
+                f"bank.channel_mode=each (run it on every channel) or mean"
+            )
         tasks = self._tasks(np.sort(self._wanted(channels, image.shape[2])), image.shape[2])
         self._check_weights(task.layer for own in tasks.values() for task in own)
         yield from self._run_tasks(image, tile, tasks)
@@ -170,12 +192,16 @@ class NetworkBank(TiledBank):
     ) -> Iterator[FeatureMaps]:
         """Compute wanted channels, by view and scale."""
 
+    def _n_views(self, n_image_channels: int) -> int:
+        """Count the images that the network runs on."""
+        return n_image_channels if self.channel_mode == "each" else 1
+
     def _parts(self, n_image_channels: int) -> list[tuple[int, Fraction, Layer]]:
         """List (view, scale, layer), in channel order."""
         layers = self._layers()
         return [
             (view, scale, layer)
-            for view in range(count_views(self.channel_mode, n_image_channels))
+            for view in range(self._n_views(n_image_channels))
             for scale in scales_of(self.pyramid)
             for layer in layers
         ]
@@ -219,6 +245,15 @@ class NetworkBank(TiledBank):
                     f"weights {self.weights} lack {missing[layer][0]}, which layer {layer.name} of {self.network} needs: "
                     f"leave that layer out (bank.layers), or give weights that hold it"
                 )
+
+
+def three_channels(image: FloatArray, mode: ChannelMode) -> list[FloatArray]:
+    """Make the images (H, W, 3) that a network runs on, from an image (H, W, C)."""
+    if mode == "each":
+        return [np.repeat(image[:, :, [index]], 3, axis=2) for index in range(image.shape[2])]
+    if mode == "mean":
+        return [np.repeat(image.mean(axis=2, keepdims=True), 3, axis=2)]
+    return [np.broadcast_to(image, (*image.shape[:2], 3))]
 
 
 def at_scale(position: float, scale: Fraction) -> float:

@@ -18,8 +18,18 @@ from segkit._device import card_has_room, torch_device
 from segkit.errors import ConfigError, InputError
 from segkit.features.backbone import Backbone, blocks_of, coarsest_stride, configuration, usual_window
 from segkit.features.base import FeatureMaps
-from segkit.features.colours import ChannelMode, Pyramid, scales_of, three_channels
-from segkit.features.networks import Layer, NetworkBank, State, Task, as_batch, at_scale
+from segkit.features.networks import (
+    ChannelMode,
+    Layer,
+    NetworkBank,
+    Pyramid,
+    State,
+    Task,
+    as_batch,
+    at_scale,
+    scales_of,
+    three_channels,
+)
 from segkit.features.tiles import Tile
 from segkit.features.weights import load_pretrained, origin_of, read_weights
 from segkit.features.windows import Blend, Cells, Side, read_window
