@@ -67,9 +67,10 @@ class TimmBank(NetworkBank):
 
     Notes
     -----
-    The maps are those of timm's ``forward_intermediates``. Blocks of a plain transformer pass through its last normalisation first, as DINOv2 is evaluated. A cell lies at the centre of its
-    patch. Windows lie at the same places whichever part of an image is asked for; a map is the mean over the windows
-    that hold a cell, weighted by a Hann window. An image smaller than a window is mirrored at its edges.
+    The maps are those of timm's ``forward_intermediates``. Blocks of a plain transformer pass through its last
+    normalisation first, as DINOv2 is evaluated. A cell lies at the centre of its patch. Windows lie at the same places
+    whichever part of an image is asked for; a map is the mean over the windows that hold a cell, weighted by a Hann
+    window. An image smaller than a window is mirrored at its edges.
 
     References
     ----------
