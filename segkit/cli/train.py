@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -103,7 +102,6 @@ def train(
 
 def _read_dataset(images: Path, masks: Path, data: DataConfig) -> Dataset:
     """Read the annotated images, or the annotated regions of an image that is read by region."""
-    from segkit.images import load_pairs
     from segkit.images.annotated_regions import read_annotated_regions
     from segkit.images.large_image import is_by_region, open_large
 
@@ -111,19 +109,7 @@ def _read_dataset(images: Path, masks: Path, data: DataConfig) -> Dataset:
         data.refuse_others("level", here=f"for {images}, which is read by region")
         with open_large(images, data.level or 0) as slide:
             return read_annotated_regions(slide, masks)
-    dataset = load_pairs(
-        images,
-        masks,
-        labels=data.labels,
-        unlabelled=data.unlabelled,
-        masks_are=data.masks,
-        instances=data.instances,
-        only_annotated=data.only_annotated,
-        reading=data.reading,
-    )
-    if data.pixel_size is None:
-        return dataset
-    return replace(dataset, pixel_sizes=[data.pixel_size] * len(dataset.pixel_sizes))
+    return data.load_pairs(images, masks)
 
 
 def _describe_banks(banks: Sequence[dict[str, Any]], n_channels: int, n_images: int) -> str:

@@ -7,6 +7,7 @@ in ``configs/`` describes it. A key that does not exist is an error that names t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,7 @@ from segkit.config.banks import (
 from segkit.config.faults import Section, deepest, explain_value, locate, shown
 from segkit.config.read import read_options
 from segkit.errors import ConfigError
-from segkit.images import PixelSize, Reading
+from segkit.images import Dataset, PixelSize, Reading, load_pairs
 from segkit.images.pixel_size import check_pixel_size
 from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.segmentation.segmenter import ALPHAS, SELECTION_TOL, Segmenter
@@ -158,6 +159,22 @@ class DataConfig(Section):
     def reading(self) -> Reading:
         """How images are read."""
         return Reading(self.axes, self.range, self.context)
+
+    def load_pairs(self, images: Path, masks: Path) -> Dataset:
+        """Read annotated images as these options say."""
+        dataset = load_pairs(
+            images,
+            masks,
+            labels=self.labels,
+            unlabelled=self.unlabelled,
+            masks_are=self.masks,
+            instances=self.instances,
+            only_annotated=self.only_annotated,
+            reading=self.reading,
+        )
+        if self.pixel_size is None:
+            return dataset
+        return replace(dataset, pixel_sizes=[self.pixel_size] * len(dataset.pixel_sizes))
 
     def refuse_others(self, *known: str, here: str = "here") -> None:
         """Refuse options that a command does not know."""

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from segkit._common import FloatArray
 from segkit._memory import bytes_left
-from segkit.errors import ConfigError
-from segkit.features import FeatureMaps, FilterBank
+from segkit.features import FeatureMaps
 from segkit.features.base import as_slice, sample_maps
 from segkit.features.normalised import NormalisedBank
 from segkit.features.tiles import whole
@@ -191,14 +190,6 @@ class ImageFeatures:
         while len(self._kept) > 2 and self._kept_bytes > min(MEMORY_LIMIT, self._kept_bytes + bytes_left()):
             oldest = next(other for other in self._kept if other != key and not other.endswith("-whole"))
             del self._kept[oldest]
-
-
-def check_fixed(bank: FilterBank) -> None:
-    """Refuse a bank that learns its filters from images: they would change as images are added."""
-    if bank.learns_weights:
-        raise ConfigError(
-            f"bank {bank.label} learns its filters from images: choose one of fixed filters for live drawing"
-        )
 
 
 def _sample_into(out: FloatArray, view: View, positions: tuple[NDArray[Any], NDArray[Any]]) -> None:

@@ -24,10 +24,9 @@ from segkit._common import FloatArray, Progress, count
 from segkit._files import write_text
 from segkit._threads import single_threaded_blas
 from segkit.config.schema import Config
-from segkit.errors import InputError, OutputError, SegkitError
+from segkit.errors import ConfigError, InputError, OutputError, SegkitError
 from segkit.features import FilterBank
 from segkit.features.normalised import NormalisedBank
-from segkit.images import load_pairs
 from segkit.images.alike import fits, kind_of, with_channels
 from segkit.live.advice import LabelledPixels, glimpse, suggest_images, suggest_regions
 from segkit.live.arrays import ArrayProject
@@ -47,7 +46,7 @@ from segkit.live.events import (
     Status,
     Task,
 )
-from segkit.live.features import Box, ImageFeatures, check_fixed
+from segkit.live.features import Box, ImageFeatures
 from segkit.live.learner import Labelled, Learner, LiveModel
 from segkit.live.project import Project
 from segkit.segmentation.object_model import learn_from_regions
@@ -158,8 +157,7 @@ class LiveSession:
         self.project = project
         self._config = Config() if config is None else config
         self._segmenter = self._config.build()
-        check_fixed(_first_bank(self._segmenter))
-        self._bank = NormalisedBank(_first_bank(self._segmenter), self._segmenter.normalization)
+        self._bank = NormalisedBank(_bank_to_draw_with(self._segmenter), self._segmenter.normalization)
         self._cache = FeatureCache() if cache is None else cache
         self._opened = None if model is None else OpenedModel(model, project.classes)
         self._source: Source = "strokes" if model is None else "model"
@@ -758,12 +756,15 @@ class LiveSession:
             write_text(self.project.output / _PROGRESS, json.dumps(stored) + "\n")
 
 
-def _first_bank(segmenter: Segmenter) -> FilterBank:
-    """Return the bank to draw with: the first of several."""
-    bank = segmenter.bank
-    if bank is None:
-        return default_bank()
-    return bank if isinstance(bank, FilterBank) else bank[0]
+def _bank_to_draw_with(segmenter: Segmenter) -> FilterBank:
+    """Return the first bank; one that learns its filters from images would change as images are added."""
+    given = segmenter.bank if isinstance(segmenter.bank, list | tuple) else [segmenter.bank]
+    bank: FilterBank = default_bank() if given[0] is None else given[0]
+    if bank.learns_weights:
+        raise ConfigError(
+            f"bank {bank.label} learns its filters from images: choose one of fixed filters for live drawing"
+        )
+    return bank
 
 
 def hand_over(
@@ -776,22 +777,15 @@ def hand_over(
     """Train on the saved label images of a project, as ``segkit train`` does."""
     if not project.annotated():
         raise InputError("nothing is labelled yet: draw strokes of two classes or more, then export")
-    meanings = project.training_options()
     options = config.model_dump(mode="json", exclude_defaults=True)
     of_images = {key: value for key, value in options.get("data", {}).items() if key in ("axes", "range")}
-    options["data"] = of_images | meanings | {"masks": "classes", "only_annotated": True}
+    of_masks = project.training_options() | {"masks": "classes", "only_annotated": True}
+    options["data"] = of_images | of_masks
     settings = Config.from_options(options)
     images, masks = project.training_files()
     assert project.output is not None  # else training_files would have raised
     files = HandOver(Path(model or project.output / _MODEL), masks, project.output / _OPTIONS, "")
-    dataset = load_pairs(
-        images,
-        masks,
-        only_annotated=True,
-        masks_are="classes",
-        reading=settings.data.reading,
-        **meanings,
-    )
+    dataset = settings.data.load_pairs(images, masks)
     segmenter = settings.build(z_spacing=dataset.z_spacing).fit(
         dataset.images, dataset.masks, label_map=dataset.label_map, progress=progress
     )

@@ -256,7 +256,7 @@ def test_full_memory_is_one_line(folder, segkit, monkeypatch):
     def exhausted(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("segkit.images.load_pairs", exhausted)
+    monkeypatch.setattr("segkit.config.schema.load_pairs", exhausted)
     code, _, err = segkit(*train_arguments(folder))
     assert code == 2
     assert err == (
