@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, Val
 from pydantic_core import to_jsonable_python
 from skimage.segmentation import find_boundaries
 
-from segkit.errors import InputError, SegkitError
+from segkit.errors import InputError
 from segkit.live.classes import LabelClass
 
 if TYPE_CHECKING:
@@ -217,17 +217,5 @@ def objects_frame(event: Objects) -> bytes:
         "generation": event.generation,
         "count": event.count,
     }
-    return pack(header, np.packbits(find_boundaries(event.labels, mode="inner")).tobytes())
-
-
-def one_line(error: Exception) -> str:
-    """Put what went wrong in one line, without a traceback."""
-    if isinstance(error, MemoryError):
-        return "out of memory: close other programs, or annotate smaller images"
-    if isinstance(error, SegkitError):
-        return str(error)
-    text = " ".join(str(error).split())
-    if isinstance(error, OSError):
-        reason = error.strerror or text
-        return f"{error.filename or 'file'}: {reason}: check the disk, its permissions and free space"
-    return f"segkit failed ({type(error).__name__}: {text}): labels drawn so far are kept; please report this"
+    outlines = find_boundaries(event.labels, mode="inner")  # type: ignore[no-untyped-call]
+    return pack(header, np.packbits(outlines).tobytes())

@@ -29,7 +29,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from segkit.annotate.messages import LIMIT, UNSUPPORTED, FramingError, one_line, read_query
+from segkit.annotate.messages import LIMIT, UNSUPPORTED, FramingError, read_query
 from segkit.annotate.pictures import encode, render_tile
 from segkit.annotate.shared_session import SharedSession, TabQueue
 from segkit.errors import InputError, OutputError, SegkitError
@@ -219,7 +219,7 @@ async def _write(shared: SharedSession, tab: TabQueue, websocket: WebSocket) -> 
                 drawing = None if tab.image is None else shared.project.labels(tab.image)
             except SegkitError as error:  # its image has gone or was replaced: all else is told still
                 drawing, tab.image = None, None
-                tab.send_error(one_line(error))
+                tab.send_error(str(error))
             for frame in tab.take(drawing):
                 await websocket.send_bytes(frame)
 

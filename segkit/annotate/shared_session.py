@@ -17,7 +17,6 @@ from segkit.annotate.messages import (
     FramingError,
     labels_frame,
     objects_frame,
-    one_line,
     pack,
     prediction_frame,
 )
@@ -37,6 +36,7 @@ from segkit.live import (
     Saved,
     Status,
 )
+from segkit.live.events import explain
 
 Answer = TypeVar("Answer")
 Box = tuple[int, int, int, int]
@@ -53,17 +53,11 @@ class TabQueue:
     def __init__(self) -> None:
         self.image: str | None = None
         self._changed = asyncio.Event()
-        self._first: deque[bytes] = deque()
         self._box: Box | None = None
         self._generation = -1
         self._blocks: dict[tuple[int, tuple[int, int]], Prediction] = {}
         self._newest: dict[str, bytes] = {}
         self._failures: deque[str] = deque(maxlen=_MOST_FAILURES)
-
-    def send_first(self, frame: bytes) -> None:
-        """Send this before all else."""
-        self._first.append(frame)
-        self._changed.set()
 
     def show(self, image: str, frame: bytes, size: tuple[int, int]) -> None:
         """Start to show an image: its description, then all its labels."""
@@ -71,7 +65,7 @@ class TabQueue:
         self._blocks, self._generation = {}, -1
         for slot in ("objects", "advice"):
             self._newest.pop(slot, None)
-        self.send_first(frame)
+        self.send("image", frame)
 
     def mark_changed(self, image: str, box: Box) -> None:
         """Labels within this box have changed."""
@@ -106,8 +100,8 @@ class TabQueue:
 
     def take(self, drawing: Drawing | None) -> Iterator[bytes]:
         """Yield frames to send, in the order the page needs, and forget them; `wait` says whether there are more."""
-        while self._first:
-            yield self._first.popleft()
+        for slot in [slot for slot in ("hello", "image") if slot in self._newest]:
+            yield self._newest.pop(slot)
         if self._box is not None and drawing is not None and self.image is not None:
             box, self._box = self._box, None
             yield labels_frame(self.image, drawing, box)
@@ -161,7 +155,7 @@ class SharedSession:
             "applied": self._last.get(page, 0),
             **self._settings(),
         }
-        tab.send_first(pack(greeting))
+        tab.send("hello", greeting)
         self.tabs.add(tab)
         if self.session.points and "expected" not in self._newest:  # of an earlier run
             self._newest["expected"] = {"op": "expected", "points": self.session.points}
@@ -179,7 +173,7 @@ class SharedSession:
         except FramingError:
             raise
         except Exception as error:  # of segkit itself too: if the connection ended, the page would try again
-            tab.send_error(one_line(error))
+            tab.send_error(explain(error))
 
     async def _do(self, tab: TabQueue, page: str, message: messages.Message, payload: bytes) -> None:
         match message:
@@ -358,7 +352,7 @@ class SharedSession:
                 await work
             except Exception as error:  # of a task that nobody waits for, it would never be seen
                 for receiver in self.tabs if tab is None else [tab]:
-                    receiver.send_error(one_line(error))
+                    receiver.send_error(explain(error))
 
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)

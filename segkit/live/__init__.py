@@ -1,6 +1,6 @@
 """Annotation while the segmentation follows: strokes in, label maps out, without a window or a server."""
 
-from segkit.live.arrays import ArrayEntry, ArrayProject
+from segkit.live.arrays import ArrayProject
 from segkit.live.cache import FeatureCache
 from segkit.live.classes import LabelClass
 from segkit.live.drawing import Drawing, Patch
@@ -21,7 +21,6 @@ from segkit.live.session import HandOver, LiveSession
 
 __all__ = [
     "Advised",
-    "ArrayEntry",
     "ArrayProject",
     "Drawing",
     "Event",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,9 @@ from segkit.images.read import check_image, to_float
 from segkit.images.write import save_as, write_mask
 from segkit.live.classes import LabelClass, without_class
 from segkit.live.drawing import Drawing, has_labels
-from segkit.live.project import BaseProject
+from segkit.live.project import BaseProject, ImageEntry
 
 _LISTED = "exported.json"
-
-
-@dataclass(frozen=True)
-class ArrayEntry:
-    """An image of an `ArrayProject`, by its name."""
-
-    key: str
 
 
 class ArrayProject(BaseProject):
@@ -46,7 +38,7 @@ class ArrayProject(BaseProject):
 
     Attributes
     ----------
-    images : list of ArrayEntry
+    images : list of ImageEntry
         The images, in the order in which they were given.
     classes : list of LabelClass
         The classes, sorted by value.
@@ -83,7 +75,7 @@ class ArrayProject(BaseProject):
     ) -> None:
         super().__init__(classes)
         self.output = None if output is None else Path(output)
-        self.images: list[ArrayEntry] = []
+        self.images: list[ImageEntry] = []
         self._pixels: dict[str, NDArray[Any]] = {}
         for key, image in (images or {}).items():
             self.add(key, image)
@@ -117,7 +109,7 @@ class ArrayProject(BaseProject):
             raise InputError(f"{key}: labels hold {odd}: add classes of these values")
         with self._guard:
             self._pixels[key], self._drawings[key] = pixels, drawing
-            self._by_key[key] = ArrayEntry(key)
+            self._by_key[key] = ImageEntry(key)
             self.images = list(self._by_key.values())
 
     def image(self, key: str) -> NDArray[np.float32]:

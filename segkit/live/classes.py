@@ -55,11 +55,6 @@ class LabelClass:
             raise InputError(f"class colour {self.colour!r}: give #rrggbb, for example #56b4e9")
 
 
-def default_classes() -> list[LabelClass]:
-    """Return background (0) and foreground (1)."""
-    return classes_of({0: "background", 1: "foreground"})
-
-
 def classes_of(names: dict[int, str]) -> list[LabelClass]:
     """Return classes of these names, by value, in colours that colour-blind eyes tell apart."""
     # the background is calm, what is looked for leaps out

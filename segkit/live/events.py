@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from segkit.errors import SegkitError
 from segkit.live.drawing import Patch
 
 Task = Literal["features", "learning", "painting", "idle", "needs labels", "paused"]
@@ -145,6 +146,20 @@ class Failed:
     """Something went wrong, nothing is lost; the message says in one line what was given, what is needed, and the cure."""
 
     message: str
+
+
+def explain(error: BaseException) -> str:
+    """Put what went wrong in one line, without a traceback."""
+    if isinstance(error, SegkitError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "out of memory: close other programs, or work with smaller images"
+    text = " ".join(str(error).split())
+    if isinstance(error, OSError):
+        return f"{error.filename or 'file'}: {error.strerror or text}: check the disk, its permissions and free space"
+    return (
+        f"unexpected error ({type(error).__name__}: {text}): please report it; labels drawn so far are kept"
+    )
 
 
 Event = Labels | Saved | Prediction | Status | Objects | Expected | Failed

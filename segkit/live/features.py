@@ -134,9 +134,8 @@ class ImageFeatures:
         """Return rows and columns of the middles of every step-th cell of the coarse grid, (2, h, w)."""
         every = np.indices([-(-side // self.stride) for side in self.shape])[:, ::step, ::step]
         middles = every * self.stride + self.stride // 2
-        return np.minimum(
-            middles, np.reshape(self.shape, (2, 1, 1)) - 1
-        )  # a cell may lie beyond the last pixel
+        last = np.reshape(self.shape, (2, 1, 1)) - 1  # a cell may lie beyond the last pixel
+        return np.asarray(np.minimum(middles, last))
 
     def _view(self, place: int) -> View:
         """Return the maps of a tile: from memory, from the cache, or computed anew."""

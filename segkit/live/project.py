@@ -25,7 +25,7 @@ from segkit.images.outputs import refuse_nesting
 from segkit.images.read import check_image, count_pages, read_mask
 from segkit.images.reading import Reading
 from segkit.images.stems import list_images, list_without_masks, name_of, root_of, stem_of
-from segkit.live.classes import LabelClass, check_classes, default_classes, without_class
+from segkit.live.classes import LabelClass, check_classes, classes_of, without_class
 from segkit.live.drawing import Drawing, Patch, has_labels
 from segkit.live.files import (
     StoredProject,
@@ -46,7 +46,7 @@ class ImageEntry:
     key : str
         Its name: the path in the folder without extension, and for pages "stem#1", "stem#2", ...
     path : Path
-        The file.
+        The file; empty for an image in memory, whose key is its name.
     page : int
         Number of the page, from 0.
     n_pages : int
@@ -54,9 +54,9 @@ class ImageEntry:
     """
 
     key: str
-    path: Path
-    page: int
-    n_pages: int
+    path: Path = Path()
+    page: int = 0
+    n_pages: int = 1
 
     @property
     def stem(self) -> str:
@@ -68,8 +68,10 @@ class BaseProject(ABC):
     """Classes, and how labels change: the same for a project on disk and for one in memory."""
 
     def __init__(self, classes: Sequence[LabelClass] | None = None) -> None:
-        self.classes = default_classes() if classes is None else check_classes(classes)
-        self._by_key: dict[str, Any] = {}  # entries of `images`
+        self.classes = (
+            classes_of({0: "background", 1: "foreground"}) if classes is None else check_classes(classes)
+        )
+        self._by_key: dict[str, ImageEntry] = {}  # of `images`
         self._drawings: dict[str, Drawing] = {}
         self._guard = threading.RLock()
 
@@ -128,7 +130,7 @@ class BaseProject(ABC):
         """Return the options with which `segkit.images.load_pairs` reads the label images."""
         return {"labels": {one.value: one.name for one in self.classes}, "unlabelled": UNLABELLED}
 
-    def _entry(self, key: str) -> Any:
+    def _entry(self, key: str) -> ImageEntry:
         if key not in self._by_key:
             told = first_few(list(self._by_key)) or "none"
             raise InputError(f"{key}: no image of this name, there are {told}: give one of them")

@@ -45,6 +45,7 @@ from segkit.live.events import (
     Saved,
     Status,
     Task,
+    explain,
 )
 from segkit.live.features import Box, ImageFeatures
 from segkit.live.learner import Labelled, Learner, LiveModel
@@ -413,14 +414,9 @@ class LiveSession:
         try:
             with self._work:
                 return self._step()
-        except SegkitError as error:
-            self._fail(error)
-            return True
-        except MemoryError:
-            self._fail("out of memory: close other programs, or work with smaller images")
         except Exception as error:  # the thread must not die without a word
-            self._fail(f"unexpected error ({error!r}): please report it; labels are saved all the same")
-        return False
+            self._emit(Failed(explain(error)))
+            return isinstance(error, SegkitError)
 
     def _answer_calls(self) -> None:
         """Do what waits to be done with all cores."""
@@ -668,7 +664,7 @@ class LiveSession:
             except SegkitError as error:  # told when the image is opened
                 self._broken.add(key)
                 if key == self._shown:  # which it was meanwhile
-                    self._fail(error)
+                    self._emit(Failed(explain(error)))
             self._ahead.add(key)
         self._look_ahead_at = None
         return False
@@ -718,7 +714,8 @@ class LiveSession:
             except Exception as error:  # no label may be lost, whatever went wrong
                 with self._news:
                     self._unsaved[key], self._saving = None, None
-                self._fail(error if isinstance(error, SegkitError) else f"{key}: not saved ({error!r})")
+                told = explain(error)
+                self._emit(Failed(told if isinstance(error, SegkitError) else f"{key}: not saved: {told}"))
                 with self._news:
                     if not self._closing:
                         self._news.wait(SECONDS_TO_SAVE_AGAIN)
@@ -734,9 +731,6 @@ class LiveSession:
                 listener(event)
             except Exception:  # a listener must end neither the threads nor a stroke that is drawn already
                 _logger.exception("a listener failed at %s", type(event).__name__)
-
-    def _fail(self, error: Exception | str) -> None:
-        self._emit(Failed(" ".join(str(error).split())))
 
     def _read_progress(self) -> tuple[int, list[ExpectedPoint]]:
         """Read the curve of an earlier session; a damaged one is begun anew, for nothing depends on it."""
@@ -758,8 +752,8 @@ class LiveSession:
 
 def _bank_to_draw_with(segmenter: Segmenter) -> FilterBank:
     """Return the first bank; one that learns its filters from images would change as images are added."""
-    given = segmenter.bank if isinstance(segmenter.bank, list | tuple) else [segmenter.bank]
-    bank: FilterBank = default_bank() if given[0] is None else given[0]
+    bank = default_bank() if segmenter.bank is None else segmenter.bank
+    bank = bank if isinstance(bank, FilterBank) else bank[0]
     if bank.learns_weights:
         raise ConfigError(
             f"bank {bank.label} learns its filters from images: choose one of fixed filters for live drawing"

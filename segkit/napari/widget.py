@@ -34,6 +34,7 @@ from qtpy.QtWidgets import (
 from segkit._common import count
 from segkit.errors import InputError, SegkitError
 from segkit.live import Expected, Failed, FeatureCache, HandOver, Objects, Prediction, Status
+from segkit.live.events import explain
 from segkit.napari.layers import BACKGROUND, Place, check_shapes, labels_shape, like
 from segkit.napari.learning import Learning, TrainingPlane
 from segkit.napari.results import OBJECTS, PREDICTION, Results, as_labels, is_made
@@ -552,10 +553,8 @@ class SegmentWidget(QWidget):
                 outcome = partial(then, work())
             except CancelledError:
                 return
-            except SegkitError as error:
-                outcome = Failed(str(error))
             except Exception as error:  # the thread must not die without a word
-                outcome = Failed(f"unexpected error ({error!r}): please report it; labels are kept")
+                outcome = Failed(explain(error))
             self._enqueue(partial(setattr, self, "_task", None))
             self._enqueue(outcome)
 

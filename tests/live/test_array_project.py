@@ -13,7 +13,7 @@ from segkit.config.schema import Config
 from segkit.errors import InputError, OutputError
 from segkit.images import UNLABELLED, read_image
 from segkit.live import ArrayProject, FeatureCache, LabelClass, LiveSession
-from tests.live.conftest import complaint
+from tests.live.conftest import PATIENCE, complaint
 
 FAST = Config.from_options(
     {"training": {"pixels": 500}, "selection": {"pixels": 300}, "kernel": {"family": "linear"}}
@@ -54,7 +54,7 @@ def test_a_session_judges_though_other_work_took_longer_than_the_pause(cache, mo
     monkeypatch.setattr(LiveSession, "_look_ahead", slowly)
     with LiveSession(painted(), config=FAST, cache=cache) as session:
         session.open("a")
-        assert session.wait(30)
+        assert session.wait(PATIENCE)
         assert evaluated
 
 

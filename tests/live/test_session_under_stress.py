@@ -96,7 +96,7 @@ def test_a_fault_while_saving_is_told_and_tried_again(session, heard, project, t
     save = Project.save
     monkeypatch.setattr(Project, "save", once(lambda: 1 / 0, save))
     draw(session, "a", truth["a"])
-    assert "a: not saved (ZeroDivisionError" in heard.wait_for(Failed).message
+    assert "a: not saved: unexpected error (ZeroDivisionError" in heard.wait_for(Failed).message
     heard.wait_for(Saved)
     assert session.wait(PATIENCE)
     assert project.unsaved() == []
