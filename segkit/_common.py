@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
@@ -74,6 +74,11 @@ def safe_cell(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value
 
 
+def entries_under(entries: Mapping[str, Value], prefix: str) -> dict[str, Value]:
+    """Take the entries whose names begin with a prefix, by the rest of their names."""
+    return {name.removeprefix(prefix): value for name, value in entries.items() if name.startswith(prefix)}
+
+
 def is_whole(value: Any, *, least: int = 1) -> bool:
     """Return whether a value is a whole number of at least `least`, of Python's or NumPy's types."""
     return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
@@ -89,9 +94,10 @@ class LocalProgress:
     """A progress that a copy in another process, which has no terminal, does not show."""
 
     progress: Progress
+    prefix: str = ""
 
     def __call__(self, items: Iterable[Any], description: str) -> Iterable[Any]:
-        return self.progress(items, description)
+        return self.progress(items, self.prefix + description)
 
     def __reduce__(self) -> tuple[type[LocalProgress], tuple[Progress]]:
         return LocalProgress, (pass_on,)

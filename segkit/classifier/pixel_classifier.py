@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import has_fit_parameter
 
-from segkit._common import FloatArray
+from segkit._common import FloatArray, entries_under
 from segkit.classifier.svm import LinearSVM
 from segkit.errors import ModelFileError
 from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
@@ -161,11 +161,7 @@ class PixelClassifier:
     @classmethod
     def from_state(cls, channels: IntArray, header: dict[str, Any], arrays: Arrays) -> Self:
         """Restore a classifier from what `to_state` returned; other arrays are ignored."""
-        own = {
-            name.removeprefix("kernels."): array
-            for name, array in arrays.items()
-            if name.startswith("kernels.")
-        }
+        own = entries_under(arrays, "kernels.")
         if header["kind"] not in _MIXTURES:
             raise ModelFileError(f"kernels of kind {header['kind']!r}: known are {', '.join(_MIXTURES)}")
         kernels = _MIXTURES[header["kind"]].from_state(header, own)

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from segkit._common import entries_under
 from segkit.errors import ConfigError, ModelFileError
 from segkit.kernels.base import FloatArray, Gaussian
 from segkit.kernels.fourier import fourier_dot, fourier_map
@@ -205,8 +206,7 @@ class LinearGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     @classmethod
     def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
         """Rebuild a fitted transformer from the result of `to_state`."""
-        part = {name.removeprefix("linear."): arrays[name] for name in arrays if name.startswith("linear.")}
-        linear = LinearMixture.from_state(header, part)
+        linear = LinearMixture.from_state(header, entries_under(arrays, "linear."))
         try:
             mixture = cls(**header["parameters"] | {"gammas": tuple(header["parameters"]["gammas"])})
             mixture._checked_gammas()

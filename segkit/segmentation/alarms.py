@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, count
+from segkit._common import FloatArray, count, entries_under
 from segkit.evaluation.metrics import confusion, iou_of
 from segkit.evaluation.statistics import conformal_margin
 from segkit.images import UNLABELLED, PixelSize
@@ -60,7 +60,7 @@ class HeldOutImage:
 
     expected: float
     true: float
-    image: int = 0
+    image: int
 
 
 def compare(
@@ -68,10 +68,11 @@ def compare(
     probabilities: NDArray[np.floating],
     presence: NDArray[np.float64],
     truth: NDArray[np.integer],
+    image: int,
 ) -> HeldOutImage:
     """Compare the expected IoU of some pixels of an image with the true one; unlabelled pixels of `truth` are left out."""
     iou = iou_of(confusion(truth, ids, presence.size))
-    return HeldOutImage(expected_iou(ids, probabilities, presence), float(np.nanmean(iou)))
+    return HeldOutImage(expected_iou(ids, probabilities, presence), float(np.nanmean(iou)), image)
 
 
 def shrunken_mean(values: NDArray[np.float64]) -> float:
@@ -300,11 +301,7 @@ class Alarms:
     @classmethod
     def from_state(cls, header: dict[str, Any], arrays: Arrays, names: Sequence[str]) -> Alarms:
         """Restore what `to_state` described; other arrays are ignored."""
-        own = {
-            name.removeprefix("alarms."): array
-            for name, array in arrays.items()
-            if name.startswith("alarms.")
-        }
+        own = entries_under(arrays, "alarms.")
         return cls(
             tuple(names),
             tuple(header["n_only"]),

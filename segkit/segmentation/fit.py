@@ -10,7 +10,7 @@ import math
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, fields, replace
@@ -238,15 +238,12 @@ def _evaluate_numbered(
     data: TrainingSet,
     penalties: Sequence[float],
     n_banks: int,
-    progress: Progress,
+    progress: LocalProgress,
     numbered: tuple[int, FilterBank],
 ) -> Candidate:
     """Evaluate a bank, here or in another process, under descriptions that number it."""
     place, bank = numbered
-
-    def follow(items: Iterable[Any], description: str) -> Iterable[Any]:
-        return progress(items, f"Bank {place} of {n_banks}: {description}")
-
+    follow = replace(progress, prefix=f"Bank {place} of {n_banks}: ")
     return evaluate_bank(recipe, data, penalties, bank, follow)
 
 

@@ -251,8 +251,8 @@ class HeldOut:
             learnt = self._learn_rule(chosen, rule, others, self.n_images - 1)
             ids = self.spread.merge(learnt.segment(decisions[mine]), mine)
             presence = presence_of(np.delete(holds, place, axis=0))
-            compared = compare(ids, learnt.platt.predict_proba(decisions[mine]), presence, spread.label[mine])
-            found.append(replace(compared, image=int(image)))
+            probabilities = learnt.platt.predict_proba(decisions[mine])
+            found.append(compare(ids, probabilities, presence, spread.label[mine], int(image)))
         return found
 
     def _learn_rule(

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from segkit import __version__
+from segkit._common import entries_under
 from segkit._files import saving
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
@@ -236,9 +237,7 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
 def _restore_bank(bank: FilterBank, arrays: Arrays, path: str) -> FilterBank:
     """Copy a bank and give it the weights that are among the arrays."""
     restored: FilterBank = clone(bank)
-    weights = {
-        name.removeprefix("weights."): array for name, array in arrays.items() if name.startswith("weights.")
-    }
+    weights = entries_under(arrays, "weights.")
     if weights:
         try:
             restored.use_weights(weights)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, Progress, count
+from segkit._common import FloatArray, Progress, count, entries_under
 from segkit._threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.errors import InputError
@@ -113,10 +113,7 @@ class ObjectModel:
         if header["rim"] is not None:
             position = {channel.name: index for index, channel in enumerate(channels)}
             kept = np.array([position[name] for name in header["rim"]["channels"]], dtype=np.intp)
-            own = {
-                name.removeprefix("rim."): array for name, array in arrays.items() if name.startswith("rim.")
-            }
-            rim = PixelClassifier.from_state(kept, header["rim"]["kernels"], own)
+            rim = PixelClassifier.from_state(kept, header["rim"]["kernels"], entries_under(arrays, "rim."))
         scores = None if header["scores"] is None else SplitScores(**header["scores"])
         return cls(Splitter.from_dict(header["splitter"]), header["source"], rim, scores)
 

@@ -105,14 +105,8 @@ class Segmenter(BaseSegmenter):
     rule_ : DecisionRule
         From decisions to labels and probabilities: ``threshold`` (0 for three classes and more), ``otsu_weight``,
         ``platt`` and ``least_areas``.
-    alpha_ : float or None
-        The penalty chosen; None if `alphas` is None.
-    held_out_ : HeldOutScores or None
-        Scores of training images (or blocks of a single one), each held out in turn; None if no class can be held out.
     n_image_channels_ : int
         Channels of the training images.
-    channels_ : tuple of Channel
-        The kept channels, in the order of the classifier's input.
     bank_ : FilterBank
         The fitted bank.
     normalization_ : {"image", "set"}

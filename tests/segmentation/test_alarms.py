@@ -376,7 +376,7 @@ def test_the_true_iou_is_that_of_labelled_pixels():
     ids, probabilities = prediction()
     truth = np.where(np.random.default_rng(2).uniform(size=ids.shape) < 0.8, ids, 1 - ids)
     truth[:10] = 255
-    found = compare(ids, probabilities, np.ones(2), truth)
+    found = compare(ids, probabilities, np.ones(2), truth, 0)
     assert found.true == pytest.approx(score_masks([truth], [ids], 2).mean)
     assert found.expected == expected_iou(ids, probabilities, np.ones(2))
 
@@ -392,7 +392,7 @@ def test_a_mean_is_shrunk_by_as_much_as_it_is_uncertain():
 
 
 def held_out(excess, true=0.6):
-    return [HeldOutImage(true + one, true) for one in excess]
+    return [HeldOutImage(true + one, true, 0) for one in excess]
 
 
 def test_each_image_is_corrected_by_what_the_others_showed():
