@@ -55,9 +55,7 @@ def evaluate(
             masks,
             images=images,
             axes=data.axes,
-            labels=data.labels,
-            unlabelled=data.unlabelled,
-            masks_are=data.masks,
+            **data.meanings,
             skip=KINDS,
             strict=strict,
         )

@@ -40,9 +40,7 @@ def inspect(
     report = inspect_images(
         path,
         masks,
-        labels=data.labels,
-        unlabelled=data.unlabelled,
-        masks_are=data.masks,
+        **data.meanings,
         instances=data.instances,
         only_annotated=data.only_annotated,
         reading=data.reading,

@@ -160,14 +160,17 @@ class DataConfig(Section):
         """How images are read."""
         return Reading(self.axes, self.range, self.context)
 
+    @property
+    def meanings(self) -> dict[str, Any]:
+        """What mask values mean, as `segkit.images.load_pairs` takes it."""
+        return {"labels": self.labels, "unlabelled": self.unlabelled, "masks_are": self.masks}
+
     def load_pairs(self, images: Path, masks: Path) -> Dataset:
         """Read annotated images as these options say."""
         dataset = load_pairs(
             images,
             masks,
-            labels=self.labels,
-            unlabelled=self.unlabelled,
-            masks_are=self.masks,
+            **self.meanings,
             instances=self.instances,
             only_annotated=self.only_annotated,
             reading=self.reading,
