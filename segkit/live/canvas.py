@@ -47,12 +47,15 @@ class Canvas:
         rows, cols = (range(0, side, BLOCK) for side in self.shape)
         self._blocks = [] if self._stride == 1 else list(product(rows, cols))
         self._todo = set(self._blocks)  # those without decisions
-        self._begin(model, generation)
+        self._begin()
+        self._read_by(model, generation)
 
-    def _begin(self, model: LiveModel, generation: int) -> None:
-        self.model, self.generation, self.has_objects = model, generation, False
+    def _begin(self) -> None:
         # `whole` decides and paints nothing, so that blocks without decisions are fewer than those to paint
-        self._is_begun, self._unpainted = False, set(self._blocks)
+        self._is_begun, self._unpainted, self.has_objects = False, set(self._blocks), False
+
+    def _read_by(self, model: LiveModel, generation: int) -> None:
+        self._model, self.generation = model, generation
         # one threshold for all blocks: that of the whole image
         threshold = model.rule.threshold_of(lambda: [self._coarse])
         self._rule = replace(model.rule, threshold=threshold, otsu_weight=0.0)
@@ -60,7 +63,7 @@ class Canvas:
     @property
     def classes(self) -> list[int]:
         """Mask values of the classes, rising."""
-        return sorted(self.model.values.tolist())
+        return sorted(self._model.values.tolist())
 
     @property
     def done(self) -> float:
@@ -87,11 +90,17 @@ class Canvas:
         self._unpainted.discard(nearest)
         return self._block(nearest)
 
-    def again(self, model: LiveModel, generation: int) -> Canvas:
-        """Return a canvas of the same decisions, to be painted anew by another threshold and other probabilities."""
+    def again(self) -> Canvas:
+        """Return a canvas of the same decisions, to be painted anew."""
         other = copy(self)
         other._todo = set(self._todo)
-        other._begin(model, generation)
+        other._begin()
+        return other
+
+    def read_as(self, model: LiveModel, generation: int) -> Canvas:
+        """Return a canvas of the same decisions, to be painted by another threshold and other probabilities."""
+        other = self.again()
+        other._read_by(model, generation)
         return other
 
     def whole(self) -> tuple[NDArray[np.uint8], FloatArray]:
@@ -101,7 +110,7 @@ class Canvas:
         return self._read(self._fine)
 
     def _decide(self, at: tuple[int, int]) -> None:
-        features, classifier = self.features, self.model.classifier
+        features, classifier = self.features, self._model.classifier
         assert features is not None
         assert features.means is not None
         row, col = at
@@ -112,7 +121,7 @@ class Canvas:
         self._todo.discard(at)
 
     def _read(self, decisions: FloatArray) -> tuple[NDArray[np.uint8], FloatArray]:
-        values = self.model.values
+        values = self._model.values
         probabilities = self._rule.probabilities(decisions)
         return values[self._rule.segment(decisions)], probabilities[:, :, np.argsort(values)]
 

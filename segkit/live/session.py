@@ -281,7 +281,7 @@ class LiveSession:
                 self._shown, self._canvas = key, None
                 self._box = (0, 0, *labels.shape)
             elif self._canvas is not None:
-                self._canvas = self._canvas.again(self._canvas.model, self._canvas.generation)
+                self._canvas = self._canvas.again()
         self._wake()
 
     def look(self, key: str, box: Box) -> None:
@@ -638,7 +638,7 @@ class LiveSession:
             self._generation += 1
         canvas = self._canvas
         if canvas is not None and canvas.features is not None:
-            self._keep(canvas.again(model, self._generation), "strokes")
+            self._keep(canvas.read_as(model, self._generation), "strokes")
         if scores.regions != "images":  # blocks of one image say nothing about others
             return True
         low, high = scores.interval or (None, None)

@@ -57,6 +57,17 @@ def test_coarse_comes_before_fine(project, cache, truth, monkeypatch):
         assert set(full[:2]) <= {(0, 32), (0, 64)}
 
 
+def test_an_image_that_is_opened_again_is_painted_again(session, truth):
+    learn(session, truth)
+    heard = listen(session)
+    session.open("a")
+    assert session.wait(PATIENCE)
+    values, times = rebuilt(heard.of(Prediction), truth["a"].shape)
+    assert (times == 1).all()
+    np.testing.assert_array_equal(values, session.predict("a")[0])
+    assert len(heard.of(Objects)) == 1
+
+
 def test_strokes_of_all_images_train_one_model(session, truth):
     session.open("a")
     draw(session, "a", truth["a"], value=0)
