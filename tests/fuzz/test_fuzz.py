@@ -47,6 +47,23 @@ def test_kept_inputs_are_small():
     assert all(len(seeds_of(target)) >= 2 for target in TARGETS)
 
 
+def test_kept_models_get_as_far_as_they_should():
+    """Those that the format itself does not rule out must reach the loader, whatever the format has become."""
+    found = {
+        name: fuzz.read_model_file((CORPUS / "model_file" / name).read_bytes())
+        for name in (
+            "present-format",
+            "zero-weights",
+            "bank-of-a-list",
+            "bank-without-end",
+            "unknown-criterion",
+        )
+    }
+    assert found.pop("present-format") == "accepted"
+    assert found.pop("zero-weights") == "useless"
+    assert set(found.values()) == {"refused by the loader"}
+
+
 @pytest.mark.slow
 def test_an_input_that_takes_too_long_ends_its_process(tmp_path, monkeypatch):
     monkeypatch.setattr(fuzz, "SECONDS", 0.5)
