@@ -34,7 +34,7 @@ import tifffile
 from PIL import Image
 
 from benchmarks.rows import Row, Study, flat
-from segkit._files import write
+from segkit._common import files as write
 from segkit.cli.commands import main as segkit_main
 from segkit.cli.phantom import make_demo_set
 from segkit.images import write_image, write_mask

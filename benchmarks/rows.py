@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binomtest
 
-from segkit._files import atomic
+from segkit._common.files import atomic
 from segkit.benchmark.machine import machine
 from segkit.evaluation.statistics import student_interval
 

@@ -21,10 +21,10 @@ _PUBLIC = {
     "ScatteringBank": "segkit.features",
     "Segmenter": "segkit.segmentation.segmenter",
     "StackedBank": "segkit.features",
-    "device": "segkit._device",
+    "device": "segkit._common.device",
     "load": "segkit.segmentation.segmenter",
     "load_pairs": "segkit.images",
-    "memory_limit": "segkit._memory",
+    "memory_limit": "segkit._common.memory",
     "predict_folder": "segkit.segmentation.folders",
     "read_image": "segkit.images",
 }

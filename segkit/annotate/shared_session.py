@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
-from segkit._files import stamp_of
+from segkit._common.files import stamp_of
 from segkit.annotate import messages
 from segkit.annotate.messages import (
     FramingError,

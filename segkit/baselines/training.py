@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field, NonNegativeInt
 
 from segkit._common import FloatArray, Progress
-from segkit._files import saving
+from segkit._common.files import saving
 from segkit.baselines.augment import CropSampler
 from segkit.baselines.options import Rates, Whole, check_options
 from segkit.errors import ConfigError, InputError, OutputError, WeightsError

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from segkit._common import count
-from segkit.errors import InputError
+from segkit.errors import InputError, count
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from segkit._files import write_table, write_text
+from segkit._common.files import write_table, write_text
 from segkit.benchmark.object_splitting import SPLITTINGS, image_ap
 from segkit.errors import InputError
 from segkit.evaluation.metrics import CLASS_SCORES, object_mean

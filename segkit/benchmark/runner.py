@@ -21,14 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit import __version__
-from segkit._common import Progress, Workers, count, one_by_one, pass_on
-from segkit._files import write_text
+from segkit._common import Progress, Workers, one_by_one, pass_on
+from segkit._common.files import write_text
 from segkit.benchmark.machine import machine
 from segkit.benchmark.methods import Method
 from segkit.benchmark.object_splitting import read_annotated
 from segkit.benchmark.protocol import Split, few_shot_split, read_groups, read_stem_list
 from segkit.benchmark.results import FORMAT_VERSION, read_json, write_csv, write_json
-from segkit.errors import ClusterError, InputError, OutputError
+from segkit.errors import ClusterError, InputError, OutputError, count
 from segkit.evaluation.folders import TOLERANCE
 from segkit.evaluation.object_scores import THRESHOLDS
 from segkit.images import LabelMap, Reading, load_pairs, pair

@@ -18,7 +18,6 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from segkit._common import count
 from segkit.classifier.newton import (
     FLOAT_TYPES,
     LOSSES,
@@ -29,7 +28,7 @@ from segkit.classifier.newton import (
     solve,
     solve_again,
 )
-from segkit.errors import InputError
+from segkit.errors import InputError, count
 
 
 class LinearSVM(ClassifierMixin, BaseEstimator):

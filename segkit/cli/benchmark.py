@@ -9,12 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from segkit._common import count
-from segkit._files import locked_folder
-from segkit.cli.entry import Stopped
+from segkit._common.lock import locked_folder
+from segkit.cli import Stopped
 from segkit.cli.options import OverwriteOption, ResumeOption, workers
 from segkit.cli.terminal import progress_bars, say, score, warn
-from segkit.errors import ConfigError
+from segkit.errors import ConfigError, count
 
 # Methods by default, for masks of classes and for masks that number objects.
 _METHODS = "segkit-vgg,segkit-no-networks,fcn,unet,forest"

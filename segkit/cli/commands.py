@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from segkit import __version__
-from segkit.cli.entry import INTERRUPTED, Stopped, terminated_as_by_ctrl_c
+from segkit.cli import INTERRUPTED, Stopped, terminated_as_by_ctrl_c
 from segkit.cli.options import WORKERS
 from segkit.cli.terminal import QUIET, echo, show_warning
 from segkit.errors import SegkitError
@@ -99,7 +99,8 @@ def _common(
     ] = False,
 ) -> None:
     """Segment biomedical images from a few annotated ones."""
-    from segkit import _device, _memory
+    from segkit._common import device as _device
+    from segkit._common import memory as _memory
 
     QUIET.set(quiet)
     WORKERS.set(workers)

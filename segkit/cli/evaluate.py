@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from segkit._common import count, first_few
-from segkit._files import locked_folder, write_table, write_text
+from segkit._common.files import write_table, write_text
+from segkit._common.lock import locked_folder
 from segkit.cli.options import OF_MASKS, ImagesOption, OverwriteOption, data_option, read_data
 from segkit.cli.terminal import say, score, warn
+from segkit.errors import count, first_few
 
 if TYPE_CHECKING:
     from segkit.evaluation.read_masks import ReadMasks

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from segkit._common import count, one_line
 from segkit.cli.options import OF_MASKS, data_option, read_data
 from segkit.cli.terminal import echo
-from segkit.errors import InputError, ModelFileError
+from segkit.errors import InputError, ModelFileError, count, one_line
 
 _KNOWN = (*OF_MASKS, "range", "context", "instances", "only_annotated")
 

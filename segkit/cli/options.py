@@ -60,7 +60,7 @@ def workers() -> Iterator[Workers | None]:
     if given is None:
         yield None
         return
-    from segkit._device import device_name
+    from segkit._common.device import device_name
     from segkit.scale import Cluster
 
     if device_name() != "cpu":

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from segkit._common import count
-from segkit.cli.entry import Stopped
+from segkit.cli import Stopped
 from segkit.cli.options import (
     ImagesArgument,
     OverlayOption,
@@ -21,7 +20,7 @@ from segkit.cli.options import (
     workers,
 )
 from segkit.cli.terminal import echo, progress_bars, say, warn
-from segkit.errors import ConfigError
+from segkit.errors import ConfigError, count
 
 if TYPE_CHECKING:
     from segkit.segmentation.outcome import ImageRow

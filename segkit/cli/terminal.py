@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from segkit._common import printable
+from segkit.errors import printable
 
 Item = TypeVar("Item")
 # Whether only errors and notes are written.

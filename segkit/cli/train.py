@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from segkit._files import remove_unfinished_of
+from segkit._common.files import remove_unfinished_of
 from segkit.cli.options import ImagesArgument, OverwriteOption, SetOption, workers
 from segkit.cli.terminal import progress_bars, say, warn
 from segkit.errors import ConfigError

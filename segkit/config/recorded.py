@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from segkit._common import count
 from segkit.config.read import read_options
 from segkit.config.schema import Config
-from segkit.errors import ModelFileError
+from segkit.errors import ModelFileError, count
 from segkit.images import Dataset
 from segkit.segmentation.model_file import package_versions, read_model
 from segkit.segmentation.segmenter import Segmenter, segmenter_of

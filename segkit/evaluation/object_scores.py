@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
-from segkit._common import count
-from segkit.errors import InputError
+from segkit.errors import InputError, count
 from segkit.evaluation.metrics import ratio
 from segkit.evaluation.statistics import ratio_interval
 from segkit.images.numbering import by_first_pixel

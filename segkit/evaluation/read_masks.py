@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import count, first_few, safe_cell
-from segkit._files import lock
-from segkit.errors import InputError
+from segkit._common import lock
+from segkit._common.files import safe_cell
+from segkit.errors import InputError, count, first_few
 from segkit.evaluation.statistics import FEW_IMAGES
 from segkit.images import UNLABELLED, LabelMap
 from segkit.images.findings import Findings

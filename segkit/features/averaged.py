@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from segkit._common import FloatArray
-from segkit._threads import count_threads, in_threads
+from segkit._common.threads import count_threads, in_threads
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, CompositeBank, FeatureMaps, FilterBank
 from segkit.features.tiles import Tile

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 
 from segkit._common import FloatArray, Progress, pass_on
-from segkit._threads import in_threads
+from segkit._common.threads import in_threads
 from segkit.errors import InputError
 from segkit.features.options import check_options
 from segkit.features.tiles import Tile, cut, whole

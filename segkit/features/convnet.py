@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
 from segkit._common import FloatArray
-from segkit._device import card_has_room, torch_device
+from segkit._common.device import card_has_room, torch_device
 from segkit.errors import ConfigError, InputError
 from segkit.features.base import FeatureMaps, as_image
 from segkit.features.networks import (

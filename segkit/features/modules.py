@@ -15,7 +15,7 @@ from pydantic import Field
 from scipy.fft import next_fast_len
 
 from segkit._common import FloatArray
-from segkit._device import card_has_room, torch_device
+from segkit._common.device import card_has_room, torch_device
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 from segkit.features.options import check_options

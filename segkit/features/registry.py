@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from segkit._common import count, is_whole
-from segkit.errors import ConfigError
+from segkit._common import is_whole
+from segkit.errors import ConfigError, count
 from segkit.features.averaged import OrbitAveraged
 from segkit.features.base import MOST_CHANNELS, FilterBank
 from segkit.features.convnet import ConvNetBank

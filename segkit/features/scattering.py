@@ -16,8 +16,8 @@ from pydantic import Field
 from scipy.fft import next_fast_len
 
 from segkit._common import FloatArray
-from segkit._device import card_has_room, torch_device
-from segkit._threads import in_threads
+from segkit._common.device import card_has_room, torch_device
+from segkit._common.threads import in_threads
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, share_out
 from segkit.features.morlet import Scattering, paths_of

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._memory import bytes_left
+from segkit._common.memory import bytes_left
 
 # Larger images are processed tile by tile, however much memory there is: results do not depend on the machine then.
 PIXELS_AT_ONCE = 2**20

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from segkit._common import FloatArray
-from segkit._device import card_has_room, torch_device
+from segkit._common.device import card_has_room, torch_device
 from segkit.errors import ConfigError, InputError
 from segkit.features.backbone import Backbone, blocks_of, coarsest_stride, configuration, usual_window
 from segkit.features.base import FeatureMaps

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from segkit._common import count, first_few
-from segkit.errors import InputError
+from segkit.errors import InputError, count, first_few
 from segkit.images.geojson import outlines_from_geojson
 from segkit.images.labels import UNLABELLED, LabelMap
 from segkit.images.large_image import LargeImage

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import count, first_few
-from segkit.errors import InputError
+from segkit.errors import InputError, count, first_few
 from segkit.images.outlines import Outline, Outlines
 from segkit.images.polygons import Polygon, trace
 from segkit.images.stems import stem_of

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from segkit._common import first_few
-from segkit.errors import InputError, SegkitError
+from segkit.errors import InputError, SegkitError, first_few
 
 Value = TypeVar("Value")
 

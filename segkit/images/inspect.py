@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from segkit._common import count, first_few, table
+from segkit.errors import count, first_few, table
 from segkit.images.alike import COLOUR, Facts, Kind, check_kinds, check_scales, describe_copies
 from segkit.images.labels import LabelMap
 from segkit.images.numbering import MaskOptions, MasksAre, Objects, summarise_objects

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from segkit._common import count
-from segkit.errors import InputError
+from segkit.errors import InputError, count
 
 UNLABELLED = 255
 # What to do about values that may mean several things.

@@ -14,8 +14,8 @@ import numpy as np
 import tifffile
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, count
-from segkit.errors import ConfigError, InputError
+from segkit._common import FloatArray
+from segkit.errors import ConfigError, InputError, count
 from segkit.images.pixel_size import PixelSize, checked_size, micrometres, size_in_tiff
 from segkit.images.read import TIFF_EXTENSIONS, to_float
 

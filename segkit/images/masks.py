@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import count
-from segkit.errors import InputError
+from segkit.errors import InputError, count
 from segkit.images.coco import Coco
 from segkit.images.geojson import outlines_from_geojson
 from segkit.images.numbering import Mask

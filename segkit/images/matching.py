@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from segkit._common import count, first_few
-from segkit.errors import InputError
+from segkit.errors import InputError, count, first_few
 from segkit.images.coco import Coco
 from segkit.images.findings import Findings
 from segkit.images.masks import open_objects

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from skimage import measure
 
-from segkit._common import count, first_few
-from segkit.errors import InputError
+from segkit.errors import InputError, count, first_few
 from segkit.images.labels import MOST_CLASSES, UNLABELLED
 from segkit.images.outlines import check_ids
 

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from segkit._common import count, first_few
-from segkit.errors import InputError
+from segkit.errors import InputError, count, first_few
 from segkit.images.polygons import Polygon, fill
 
 OUTLINE_EXTENSIONS = (".geojson", ".json", ".roi", ".zip")

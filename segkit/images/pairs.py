@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import count, first_few
-from segkit.errors import InputError
+from segkit.errors import InputError, count, first_few
 from segkit.images.alike import Facts, Page, check_kinds, check_scales, common_channels, describe_copies
 from segkit.images.axes import Stack
 from segkit.images.findings import Findings

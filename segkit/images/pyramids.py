@@ -11,7 +11,7 @@ import numpy as np
 import tifffile
 from numpy.typing import NDArray
 
-from segkit._files import saving
+from segkit._common.files import saving
 from segkit.images.large_image import Grid
 from segkit.images.pixel_size import in_centimetres, in_ome
 

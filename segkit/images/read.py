@@ -19,8 +19,7 @@ import tifffile
 from numpy.typing import ArrayLike, NDArray
 from PIL import ImageFile
 
-from segkit._common import first_few
-from segkit.errors import InputError
+from segkit.errors import InputError, first_few
 from segkit.images.axes import Layout, Stack, is_page, name_axes, plane_axes
 from segkit.images.headers import FORMATS, check_format, refuse_bomb
 from segkit.images.microscopy import READERS, check_reader, is_microscopy, read_array

@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
-from segkit._common import without_bytes
-from segkit.errors import InputError
+from segkit.errors import InputError, without_bytes
 from segkit.images.findings import Findings
 from segkit.images.outlines import OUTLINE_EXTENSIONS
 from segkit.images.read import IMAGE_EXTENSIONS

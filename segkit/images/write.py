@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 from scipy import ndimage
 
-from segkit._files import saving
+from segkit._common.files import saving
 from segkit.errors import InputError, OutputError
 from segkit.images.axes import Layout
 from segkit.images.labels import UNLABELLED

@@ -15,7 +15,7 @@ from scipy.linalg import eigvalsh
 from scipy.linalg.lapack import dpotrf
 from sklearn.utils import gen_batches
 
-from segkit._threads import count_threads, in_threads, single_threaded_blas
+from segkit._common.threads import count_threads, in_threads, single_threaded_blas
 from segkit.errors import ConfigError, InputError
 from segkit.invariance.groups import Composition, Group, Identity
 from segkit.invariance.local import LocalPolynomialKernel

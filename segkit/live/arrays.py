@@ -12,9 +12,8 @@ import numpy as np
 import tifffile
 from numpy.typing import ArrayLike, NDArray
 
-from segkit._common import count
-from segkit._files import write_text
-from segkit.errors import InputError, OutputError
+from segkit._common.files import write_text
+from segkit.errors import InputError, OutputError, count
 from segkit.images.read import check_image, to_float
 from segkit.images.write import save_as, write_mask
 from segkit.live.classes import LabelClass, without_class

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from segkit import __version__
 from segkit._common import is_whole
-from segkit._files import atomic
+from segkit._common.files import atomic
 from segkit.errors import ConfigError
 from segkit.features.base import FeatureMaps, FilterBank, as_image
 from segkit.features.registry import bank_to_dict

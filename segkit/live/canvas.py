@@ -10,9 +10,9 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, count
-from segkit._threads import single_threaded_blas
-from segkit.errors import InputError
+from segkit._common import FloatArray
+from segkit._common.threads import single_threaded_blas
+from segkit.errors import InputError, count
 from segkit.images.alike import fits, kind_of, with_channels
 from segkit.live.classes import LabelClass
 from segkit.live.events import Prediction

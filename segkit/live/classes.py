@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import first_few, is_whole
-from segkit.errors import InputError
+from segkit._common import is_whole
+from segkit.errors import InputError, first_few
 from segkit.images.labels import UNLABELLED, LabelMap
 from segkit.images.write import CLASS_COLOURS
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray
-from segkit._memory import bytes_left
+from segkit._common.memory import bytes_left
 from segkit.features import FeatureMaps
 from segkit.features.base import as_slice, sample_maps
 from segkit.features.normalised import NormalisedBank

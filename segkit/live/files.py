@@ -15,9 +15,8 @@ import tifffile
 from numpy.typing import NDArray
 from PIL import Image
 
-from segkit._common import first_few
-from segkit._files import atomic, is_full
-from segkit.errors import InputError, OutputError
+from segkit._common.files import atomic, is_full
+from segkit.errors import InputError, OutputError, first_few
 from segkit.images.labels import UNLABELLED, LabelMap
 from segkit.images.matching import match
 from segkit.images.numbering import MaskOptions, describe_numbers

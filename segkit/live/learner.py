@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray, pass_on
-from segkit._threads import single_threaded_blas
+from segkit._common.threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.features import FeatureMaps
 from segkit.features.tiles import whole

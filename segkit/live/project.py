@@ -15,9 +15,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from segkit._common import count, first_few
-from segkit._files import locked, remove_unfinished, stamp_of
-from segkit.errors import InputError, OutputError
+from segkit._common.files import remove_unfinished, stamp_of
+from segkit._common.lock import locked
+from segkit.errors import InputError, OutputError, count, first_few
 from segkit.images.alike import Scale, check_scales, scale_of
 from segkit.images.labels import UNLABELLED
 from segkit.images.masks import size_fault

@@ -20,11 +20,11 @@ import numpy as np
 import yaml
 from numpy.typing import ArrayLike, NDArray
 
-from segkit._common import FloatArray, Progress, count
-from segkit._files import write_text
-from segkit._threads import single_threaded_blas
+from segkit._common import FloatArray, Progress
+from segkit._common.files import write_text
+from segkit._common.threads import single_threaded_blas
 from segkit.config.schema import Config
-from segkit.errors import ConfigError, InputError, OutputError, SegkitError
+from segkit.errors import ConfigError, InputError, OutputError, SegkitError, count
 from segkit.features import FilterBank
 from segkit.features.normalised import NormalisedBank
 from segkit.images.alike import fits, kind_of, with_channels

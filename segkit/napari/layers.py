@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import count, first_few
-from segkit.errors import InputError
+from segkit.errors import InputError, count, first_few
 from segkit.images import UNLABELLED, LabelMap, to_float
 from segkit.segmentation.segmenter import Segmenter
 

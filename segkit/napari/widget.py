@@ -31,8 +31,7 @@ from qtpy.QtWidgets import (
     QWidget,
 )
 
-from segkit._common import count
-from segkit.errors import InputError, SegkitError
+from segkit.errors import InputError, SegkitError, count
 from segkit.live import Expected, Failed, FeatureCache, HandOver, Objects, Prediction, Status
 from segkit.live.events import explain
 from segkit.napari.layers import BACKGROUND, Place, check_shapes, labels_shape, like

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import Progress, count, first_few, pass_on
-from segkit.errors import InputError, OutputError
+from segkit._common import Progress, pass_on
+from segkit.errors import InputError, OutputError, count, first_few
 from segkit.images import IMAGE_EXTENSIONS, UNLABELLED, LabelMap, read_pages, read_pixel_size
 from segkit.images.findings import Findings
 from segkit.images.labels import MOST_CLASSES

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import safe_cell
-from segkit._files import saving
+from segkit._common.files import safe_cell, saving
 
 OBJECTS_FILE, IMAGES_FILE = "objects.csv", "images.csv"
 

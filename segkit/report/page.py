@@ -18,10 +18,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from segkit import __version__
-from segkit._common import count
-from segkit._files import write_text
+from segkit._common.files import write_text
 from segkit.benchmark.choices import CRITERIA
 from segkit.benchmark.object_splitting import image_ap
+from segkit.errors import count
 from segkit.evaluation.metrics import object_mean
 from segkit.evaluation.statistics import FEW_IMAGES
 from segkit.images.write import CLASS_COLOURS

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from segkit._common import count
 from segkit.benchmark.object_splitting import LEARNT, SPLITTINGS, image_ap
+from segkit.errors import count
 from segkit.evaluation.metrics import iou_of, object_mean
 from segkit.evaluation.statistics import FEW_IMAGES, Comparison, bootstrap_interval, compare
 

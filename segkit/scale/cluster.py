@@ -15,8 +15,8 @@ from uuid import uuid4
 
 from joblib import cpu_count
 
-from segkit._common import Workers, count, is_whole
-from segkit.errors import ClusterError, ConfigError
+from segkit._common import Workers, is_whole
+from segkit.errors import ClusterError, ConfigError, count
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")

@@ -1,7 +1,7 @@
 """From annotated images to label maps: the pipeline, how it is evaluated, and its model file."""
 
-from segkit._device import device
-from segkit._memory import memory_limit
+from segkit._common.device import device
+from segkit._common.memory import memory_limit
 from segkit.segmentation.alarms import ImageCheck
 from segkit.segmentation.base import BaseSegmenter, Segmentation
 from segkit.segmentation.folders import predict_folder

@@ -14,7 +14,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, count, entries_under
+from segkit._common import FloatArray, entries_under
+from segkit.errors import count
 from segkit.evaluation.metrics import confusion, iou_of
 from segkit.evaluation.statistics import conformal_margin
 from segkit.images import UNLABELLED, PixelSize

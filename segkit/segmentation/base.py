@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from segkit._common import FloatArray, Progress, count, pass_on
-from segkit.errors import InputError
+from segkit._common import FloatArray, Progress, pass_on
+from segkit.errors import InputError, count
 from segkit.evaluation.metrics import score_masks
 from segkit.features.base import as_array, as_image
 from segkit.images import UNLABELLED, LabelMap

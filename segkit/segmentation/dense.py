@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray, Progress, pass_on
-from segkit._threads import in_threads
+from segkit._common.threads import in_threads
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.features import FeatureMaps
 from segkit.features.base import as_slice, sample_maps

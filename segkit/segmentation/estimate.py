@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from segkit._common import FloatArray, Progress, count, pass_on
-from segkit._memory import bytes_used, describe
-from segkit.errors import InputError
+from segkit._common import FloatArray, Progress, pass_on
+from segkit._common.memory import bytes_used, describe
+from segkit.errors import InputError, count
 from segkit.segmentation.folders import jobs_of, reading_of
 from segkit.segmentation.memory import bytes_of_results, bytes_of_tiles
 from segkit.segmentation.outcome import join_faults, reason_of

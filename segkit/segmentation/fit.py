@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from segkit._common import FloatArray, LocalProgress, Progress, Workers, one_by_one
-from segkit._threads import threaded
+from segkit._common.threads import threaded
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.svm import LinearSVM
 from segkit.evaluation.metrics import confusion, iou_of

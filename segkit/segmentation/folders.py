@@ -18,10 +18,9 @@ import joblib
 from sklearn.utils.validation import check_is_fitted
 
 from segkit import __version__
-from segkit._common import LocalProgress, Progress, Workers, count, one_by_one, pass_on
-from segkit._files import without_sync
-from segkit._files.write import describe_os_error
-from segkit.errors import ConfigError, InputError, OutputError
+from segkit._common import LocalProgress, Progress, Workers, one_by_one, pass_on
+from segkit._common.files import describe_os_error, without_sync
+from segkit.errors import ConfigError, InputError, OutputError, count
 from segkit.images import PixelSize, Reading, list_images
 from segkit.images.outputs import named, refuse_empty, refuse_nesting
 from segkit.images.pixel_size import check_pixel_size

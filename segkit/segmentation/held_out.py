@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from segkit._common import FloatArray, Progress, Workers
-from segkit._threads import threaded
+from segkit._common.threads import threaded
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
 from segkit.evaluation.metrics import confusion, dice_of, iou_of, object_mean

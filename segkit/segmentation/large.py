@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, Progress, Workers, count, first_few, one_by_one, pass_on
-from segkit._files.write import saving, without_sync, write_text
-from segkit._memory import bytes_left
-from segkit._threads import single_threaded_blas
+from segkit._common import FloatArray, Progress, Workers, one_by_one, pass_on
+from segkit._common.files import saving, without_sync, write_text
+from segkit._common.memory import bytes_left
+from segkit._common.threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
-from segkit.errors import ClusterError, InputError, OutputError, SegkitError
+from segkit.errors import ClusterError, InputError, OutputError, SegkitError, count, first_few
 from segkit.features import FeatureMaps
 from segkit.features.base import sample_maps
 from segkit.features.normalised import even_grid

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 
-from segkit._memory import bytes_left, require_bytes
+from segkit._common.memory import bytes_left, require_bytes
 from segkit.features import FilterBank
 from segkit.features.tiles import Tile, least_tile
 from segkit.images.large_image import is_by_region, shape_of_tiled

@@ -21,7 +21,7 @@ from sklearn.base import clone
 
 from segkit import __version__
 from segkit._common import entries_under
-from segkit._files import saving
+from segkit._common.files import saving
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.platt import PlattScaling
 from segkit.errors import InputError, ModelFileError, OutputError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from segkit._common import count, first_few
+from segkit.errors import count, first_few
 from segkit.images.alike import describe_changes, of_other_scale
 from segkit.images.large_image import is_by_region
 from segkit.segmentation.base import BaseSegmenter

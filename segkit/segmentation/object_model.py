@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, Progress, count, entries_under
-from segkit._threads import single_threaded_blas
+from segkit._common import FloatArray, Progress, entries_under
+from segkit._common.threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
-from segkit.errors import InputError
+from segkit.errors import InputError, count
 from segkit.features.base import as_array
 from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED

@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from segkit._common import count
-from segkit._files import without_sync, write_table
-from segkit.errors import ClusterError, SegkitError
+from segkit._common.files import without_sync, write_table
+from segkit.errors import ClusterError, SegkitError, count
 from segkit.segmentation.record import Record
 
 SUMMARY = Path("summary.csv")

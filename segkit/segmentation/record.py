@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 import tifffile
 from PIL import Image
 
-from segkit._files import lock, locked_folder, saving, write_text
-from segkit._files.write import remove
+from segkit._common import lock
+from segkit._common.files import remove, saving, write_text
+from segkit._common.lock import locked_folder
 from segkit.errors import OutputError
 from segkit.images import read_pages
 from segkit.images.outputs import named, refuse_existing, refuse_foreign, refuse_unwritable

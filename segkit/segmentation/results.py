@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, Progress, count
-from segkit._files import saving, without_sync
-from segkit.errors import InputError
+from segkit._common import FloatArray, Progress
+from segkit._common.files import saving, without_sync
+from segkit.errors import InputError, count
 from segkit.images import (
     PixelSize,
     Reading,

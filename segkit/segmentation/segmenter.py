@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from segkit._common import FloatArray, Progress, Workers, pass_on
-from segkit._threads import single_threaded_blas
+from segkit._common.threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.svm import LinearSVM
 from segkit.errors import ConfigError, ModelFileError, SegkitError, WeightsError

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from math import ceil
 from typing import Any, Self
 
-from segkit._common import count
+from segkit.errors import count
 from segkit.images import LabelMap
 
 # Groups of channels or kernels that are named where there may be dozens.

@@ -369,7 +369,7 @@ def test_a_full_disk_ends_the_run_and_resume_gives_what_an_undisturbed_run_gives
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr("segkit._files.write._sync", fail)
+        patch.setattr("segkit._common.files._sync", fail)
         with pytest.raises(OutputError, match=r"results\.json: the disk is full"):
             benchmark(folder, tmp_path / "out", [small_forest]).run()
     assert not (tmp_path / "out" / "results.json").exists()

@@ -8,7 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from segkit._files import locked_folder
+from segkit._common.lock import locked_folder
 from segkit.cli.phantom import make_demo_set
 from segkit.errors import ConfigError
 from segkit.images import read_mask, write_image, write_mask, write_probability

@@ -31,7 +31,7 @@ def test_options_of_the_program_stand_before_and_after_the_command(segkit, words
 
 
 def test_workers_compute_on_processors(monkeypatch):
-    monkeypatch.setattr("segkit._device._devices", ["cuda"])
+    monkeypatch.setattr("segkit._common.device._devices", ["cuda"])
     WORKERS.set("local")
     with pytest.raises(ConfigError, match="--device beside --workers"), workers():
         pass

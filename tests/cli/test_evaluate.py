@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from segkit._files import locked_folder
+from segkit._common.lock import locked_folder
 from segkit.images import write_mask
 
 FILES = {"index.html", "scores.csv", "summary.csv", "scores.json"}
@@ -100,7 +100,7 @@ def test_a_fault_at_a_write_names_the_file_and_leaves_each_file_whole_or_absent(
         if len(calls) == 3:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr("segkit._files.write._sync", fail_at_the_third)
+    monkeypatch.setattr("segkit._common.files._sync", fail_at_the_third)
     status, _, err = run(*arguments)
     left = list(output.glob("[!.]*"))
     assert len(left) == 2
@@ -123,7 +123,7 @@ def test_a_full_disk_names_a_file_of_the_report(run, folders, tmp_path, monkeypa
     def fail(path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("segkit._files.write._sync", fail)
+    monkeypatch.setattr("segkit._common.files._sync", fail)
     status, _, err = run(*folders, "-o", tmp_path / "report")
     assert status == 2
     assert err.startswith(f"segkit: {tmp_path / 'report' / 'index.html'}: the disk is full")

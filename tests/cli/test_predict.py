@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from segkit import Segmenter
-from segkit._files import locked_folder
-from segkit.cli.entry import terminated_as_by_ctrl_c
+from segkit._common.lock import locked_folder
+from segkit.cli import terminated_as_by_ctrl_c
 from segkit.features import Module, ModuleBank
 from segkit.images import write_image
 from segkit.segmentation import folders

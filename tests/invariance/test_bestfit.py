@@ -210,7 +210,7 @@ def test_authors_values_on_a_local_base(oracle, name, window, group):
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("fit", [best_fit, average_fit])
 def test_values_that_overflow(group, n_threads, fit, rng, monkeypatch):
-    monkeypatch.setattr("segkit._threads.count_threads", lambda: n_threads)
+    monkeypatch.setattr("segkit._common.threads.count_threads", lambda: n_threads)
     X = (1000 * rng.normal(size=(4, 6, 6))).astype(np.float32)
     message = r"^kernel values exceed the largest float32 number: scale the samples to \[0, 1\] or give them in float64$"
     with pytest.raises(InputError, match=message):

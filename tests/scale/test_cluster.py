@@ -137,7 +137,7 @@ def test_workers_have_one_thread(cluster):
 def count_threads_there(_):
     import torch
 
-    from segkit._threads import count_threads
+    from segkit._common.threads import count_threads
 
     return count_threads(), torch.get_num_threads()
 

@@ -44,8 +44,8 @@ def run_on_bad_disk(finished, cell_segmenter, contents, tmp_path, monkeypatch):
     def run(good_writes):
         out = tmp_path / str(good_writes)
         disk = Disk(good_writes, FAULTS[good_writes % len(FAULTS)])
-        monkeypatch.setattr("segkit._files.write._sync", disk.sync)
-        monkeypatch.setattr("segkit._files.write._sync_names", lambda _: None)
+        monkeypatch.setattr("segkit._common.files._sync", disk.sync)
+        monkeypatch.setattr("segkit._common.files._sync_names", lambda _: None)
         try:
             segment_folder(cell_segmenter, images, out, **ALL)
         except OutputError as error:
@@ -77,8 +77,8 @@ def test_a_fault_at_some_writes_leaves_each_result_absent_or_whole_and_resume_do
 
 def test_a_fault_of_the_disk_is_not_the_image_s(finished, cell_segmenter, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    monkeypatch.setattr("segkit._files.write._sync", Disk(25, errno.ENOSPC).sync)
-    monkeypatch.setattr("segkit._files.write._sync_names", lambda _: None)
+    monkeypatch.setattr("segkit._common.files._sync", Disk(25, errno.ENOSPC).sync)
+    monkeypatch.setattr("segkit._common.files._sync_names", lambda _: None)
     with pytest.raises(OutputError) as error:
         segment_folder(cell_segmenter, finished / "images", out, **ALL)
     assert str(error.value) == (

@@ -42,8 +42,8 @@ def test_the_results_and_the_smallest_tile_must_fit(is_local, monkeypatch):
     n_pixels = least_tile(shape, 5, 4) if is_local else 400 * 500
     assert (n_pixels < 400 * 500) == is_local
     needed = 400 * 500 * (64 + 24) + int(n_pixels * 7.5)
-    monkeypatch.setattr("segkit._memory.bytes_left", lambda: needed)
+    monkeypatch.setattr("segkit._common.memory.bytes_left", lambda: needed)
     require_memory(bank, shape, 3)
-    monkeypatch.setattr("segkit._memory.bytes_left", lambda: needed - 1)
+    monkeypatch.setattr("segkit._common.memory.bytes_left", lambda: needed - 1)
     with pytest.raises(InputError, match="image of 400 x 500 pixels: needs "):
         require_memory(bank, shape, 3)

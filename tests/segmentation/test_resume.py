@@ -9,7 +9,7 @@ import pytest
 import tifffile
 
 from segkit import Segmenter, predict_folder
-from segkit._files import locked_folder
+from segkit._common.lock import locked_folder
 from segkit.baselines import PixelForest
 from segkit.errors import InputError, OutputError
 from segkit.images import PixelSize, read_mask, write_image, write_mask

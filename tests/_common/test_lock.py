@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from segkit._files import locked
+from segkit._common.lock import locked
 from segkit.errors import InputError, OutputError
 
 

@@ -9,7 +9,7 @@ import pytest
 import scipy.linalg  # noqa: F401
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from segkit._threads import count_threads, in_threads, single_threaded_blas, threaded
+from segkit._common.threads import count_threads, in_threads, single_threaded_blas, threaded
 
 
 def blas_threads():

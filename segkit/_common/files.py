@@ -19,7 +19,6 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from segkit._common import safe_cell
 from segkit.errors import OutputError
 
 # Bytes of a stem that leave room for the rest of a temporary name in 255.
@@ -185,3 +184,8 @@ def _sync_names(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def safe_cell(value: Any) -> Any:
+    """Put a quote before text that a spreadsheet would execute as a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value

@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from segkit._files import atomic, remove_unfinished, remove_unfinished_of, saving, without_sync, write_text
-from segkit._files.write import describe_os_error
+from segkit._common.files import (
+    atomic,
+    describe_os_error,
+    remove_unfinished,
+    remove_unfinished_of,
+    saving,
+    without_sync,
+    write_text,
+)
 from segkit.errors import OutputError
 
 
@@ -104,7 +111,7 @@ def test_a_disk_that_fills_up_while_a_file_is_written(tmp_path, monkeypatch):
         (path.parent / name).symlink_to("/dev/full")
         return name
 
-    monkeypatch.setattr("segkit._files.write._temporary_name", on_full_disk)
+    monkeypatch.setattr("segkit._common.files._temporary_name", on_full_disk)
     with pytest.raises(OutputError, match="the disk is full: free some space"):
         write_text(tmp_path / "a.txt", "new" * 10_000)
     assert list(tmp_path.iterdir()) == []

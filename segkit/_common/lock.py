@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from segkit._files.write import describe_os_error, remove_if_empty, remove_unfinished
+from segkit._common.files import describe_os_error, remove_if_empty, remove_unfinished
 from segkit.errors import InputError, OutputError
 
 # Folder of segkit's own files in a folder of results.

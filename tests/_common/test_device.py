@@ -4,7 +4,7 @@ import torch
 
 import segkit
 from segkit import ScatteringBank
-from segkit._device import torch_device
+from segkit._common.device import torch_device
 from segkit.errors import ConfigError
 from segkit.features import ConvNetBank, ModuleBank, OrbitAveraged, TimmBank
 
@@ -62,7 +62,7 @@ def test_a_missing_card_is_told_in_one_line():
 @pytest.mark.parametrize("bank", BANKS)
 def test_banks_compute_on_the_device(bank, monkeypatch):
     """Torch's device without data takes part in everything, and fails where results are read."""
-    monkeypatch.setattr("segkit._device._devices", ["meta"])
+    monkeypatch.setattr("segkit._common.device._devices", ["meta"])
     with pytest.raises((NotImplementedError, RuntimeError), match="meta"):
         BANKS[bank]().maps(IMAGE)
 

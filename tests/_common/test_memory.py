@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from segkit import _memory
-from segkit._memory import bytes_free, bytes_left, bytes_used, memory_limit, read_size, require_bytes
+from segkit._common import memory as _memory
+from segkit._common.memory import bytes_free, bytes_left, bytes_used, memory_limit, read_size, require_bytes
 from segkit.errors import ConfigError, InputError
 from segkit.features import MultiscaleBank
 from segkit.features.tiles import whole
