@@ -306,7 +306,7 @@ def test_classes(page, running):
     page.draw((20, 10), (20, 20))
     wait_for(lambda: running.n_labelled(2))
     page.css("[aria-label='Remove class 3, vessel']").click()
-    wait_for(lambda: "class vessel has labels in a" in page.id("faults").text)
+    wait_for(lambda: "class vessel has labels in 1 image (a)" in page.id("faults").text)
     wait_for(lambda: page.run("return document.getElementById('name-2')?.value") == "vessel")
 
 
