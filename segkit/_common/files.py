@@ -131,9 +131,14 @@ def stamp_of(path: Path) -> tuple[int, int] | None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it."""
+    """Remove a file, or a folder with all that is in it.
+
+    A folder gets the name of an unfinished one first: none that lost some of its files stays in its place after a kill.
+    """
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        aside = path.with_name(_temporary_name(path))
+        path.replace(aside)
+        shutil.rmtree(aside)
     else:
         path.unlink(missing_ok=True)
 

@@ -23,6 +23,10 @@ def locked_folder(folder: Path) -> Iterator[Path]:
     """
     hidden = folder / HIDDEN
     missing = [parent for parent in (hidden, *hidden.parents) if not parent.exists()]
+    # what is written or removed through a link would be elsewhere
+    inside = (path for below in ("*", "large/*", "large/*/*") for path in hidden.glob(below))
+    if links := [path for path in (hidden, *inside) if path.is_symlink()]:
+        raise OutputError(f"{links[0]} is a link, and segkit makes none there: remove it")
     try:
         with locked(folder, hidden / "lock"):
             remove_unfinished(folder)

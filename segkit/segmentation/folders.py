@@ -24,7 +24,7 @@ from segkit.errors import ConfigError, InputError, OutputError, count
 from segkit.images import PixelSize, Reading, list_images
 from segkit.images.outputs import named, refuse_empty, refuse_nesting
 from segkit.images.pixel_size import check_pixel_size
-from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE, ImageObjects, write_images, write_objects
+from segkit.objects.tables import ImageObjects, write_images, write_objects
 from segkit.scale.cluster import Cluster, workers_of
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.model_file import digest_model
@@ -34,14 +34,17 @@ from segkit.segmentation.outcome import (
     KINDS,
     SKIPPED,
     SUMMARY,
+    TABLES,
     WRITTEN,
     ImageRow,
     Interrupted,
     Outcome,
     in_order,
+    is_of_region,
     join_faults,
     put_summary,
     reason_of,
+    row_of,
     rows_of_others,
 )
 from segkit.segmentation.record import (
@@ -63,7 +66,6 @@ from segkit.segmentation.results import (
 from segkit.segmentation.segmenter import Segmenter
 
 _OF_OBJECTS = ("objects", "geojson", "rois")
-_TABLES = [Path(OBJECTS_FILE), Path(IMAGES_FILE)]
 _DIGITS = 4
 
 
@@ -205,18 +207,16 @@ def segment_folder(
     results = [*masks, *(place for kind in kinds for place in possible[kind])]
     others = [place for kind in KINDS if kind not in kinds for place in possible[kind]]
     _refuse_among_images([output / place for place in results], images)
-    tables = [*(_TABLES if objects else ()), SUMMARY]
+    tables = [*(TABLES if objects else ()), SUMMARY]
     allowed = Permissions(resume, overwrite, overwrite_foreign)
     with results_in(
-        output, results, tables, allowed, others=[*others, *(() if objects else _TABLES)]
+        output, results, tables, allowed, others=[*others, *(() if objects else TABLES)]
     ) as record:
         names = {job.name for job in jobs}
         rows = rows_of_others(record, names, by_region=not images.is_file())
         made_by = _digest_run(segmenter, kinds, given, axes)
-        if images.is_file():
-            notes = notes_on_others(record, rows, made_by)
-        else:
-            notes = [*notes_on_left_out(images), *notes_on_removed(record, names)]
+        is_file = images.is_file()
+        notes = notes_on_others(record, rows, made_by) if is_file else notes_on_left_out(images)
         make = partial(
             make_results,
             segmenter,
@@ -228,6 +228,8 @@ def segment_folder(
         )
         run = _FolderRun(segmenter, jobs, record, rows, made_by, resume, strict, objects, follow)
         outcome = run.run(make, workers or one_by_one)
+        if not is_file:
+            notes += notes_on_removed(record, names)
         n_channels = int(segmenter.n_image_channels_) // reading.n_planes
         root = images if images.is_dir() else images.parent
         notes += notes_on_images(segmenter, run.looks, root, reading.channels, n_channels)
@@ -302,7 +304,8 @@ class _FolderRun:
     @property
     def _all_rows(self) -> list[ImageRow]:
         """Rows of the tables, in the order of a listing of the folder."""
-        return in_order([*self.rows, *self.others])
+        # the mask of another image may be one of this run now
+        return in_order([*self.rows, *(row for row in self.others if row.image in self.record.entries)])
 
     @property
     def _done(self) -> str:
@@ -344,14 +347,14 @@ class _FolderRun:
         if not (self.resume and self.record.is_done(job.name, source=source, made_by=self.made_by)):
             return None
         self.n_kept += 1
-        return ImageRow(**self.record.entries[job.name].row)
+        return row_of(self.record.entries[job.name])
 
     def _put(self, job: Job, result: Callable[[], Made]) -> ImageRow:
         """Put the results of an image into their places, once they are made."""
         made = result()
         for place in made.places:
             other = self.record.owner_of.get(place.as_posix(), job.name)
-            if other != job.name and any(other == present.name for present in self.jobs):
+            if other != job.name and self._keeps(other, job):
                 raise InputError(_clash(job.name, other, self.record.output / place))
         columns: dict[str, Any] = {
             name: round(value, _DIGITS) if isinstance(value, float) else value
@@ -363,6 +366,13 @@ class _FolderRun:
         self.record.put(job.name, made.places, source=source, made_by=self.made_by, row=asdict(row))
         self.looks[job.name] = made.appearance
         return row
+
+    def _keeps(self, other: str, job: Job) -> bool:
+        """Return whether the results of another image stay in their places: it is there too, or a slide."""
+        if any(other == present.name for present in self.jobs):
+            return True
+        entry, root = self.record.entries.get(other), job.source.parents[len(Path(job.name).parts) - 1]
+        return self.resume and entry is not None and (is_of_region(entry.row) or (root / other).exists())
 
     def _failed(self, name: str, reason: str, error: Exception | None = None) -> ImageRow:
         if self.strict:
@@ -380,18 +390,18 @@ class _FolderRun:
     def _withdraw_tables(self) -> None:
         """Remove the tables of an earlier run, which would be of other masks if this one were interrupted."""
         if self._tables_are_true:
-            for table in (*_TABLES, SUMMARY):
+            for table in (*TABLES, SUMMARY):
                 self.record.withdraw(table)
             self._tables_are_true = False
 
     def _write_tables(self) -> None:
-        staging, (objects, images) = self.record.staging, _TABLES
+        staging, (objects, images) = self.record.staging, TABLES
         with self._naming(objects), without_sync():
             summaries = write_objects(staging / objects, self._measured())
             write_images(staging / images, summaries, classes=self.segmenter.label_map_.names[1:])
         with self._naming(objects):
-            self.record.refuse_changed(_TABLES)
-            self.record.put("tables", _TABLES)
+            self.record.refuse_changed(TABLES)
+            self.record.put("tables", TABLES)
 
     def _measured(self) -> Iterator[ImageObjects]:
         """Return the measurements of the written images, one after the other."""
@@ -420,12 +430,15 @@ def _clashes(jobs: Sequence[Job], output: Path) -> dict[str, str]:
     """Return the images whose results would lie on those of others, and why they fail; two that clash fail both."""
     reasons: dict[str, str] = {}
     of_stem = defaultdict(list)
+    taken = {place for job in jobs for place in (job.mask, job.mask.with_suffix(".tif"))}
+    taken |= {Path(kind) for kind in KINDS} | {*TABLES, SUMMARY}
     for job in jobs:
-        first, *rest = Path(job.name).parts
-        if rest and first in KINDS:
-            folder = job.source.parents[len(rest) - 1]
-            reasons[job.name] = f"{folder} is a folder called {first}, as results are: rename that folder"
-        else:
+        # the folder of images itself is the last one
+        for folder, above in zip(job.source.parents, [*Path(job.name).parents][:-1], strict=False):
+            if above in taken:
+                called = f"{folder} is a folder called {above.name}, as results are"
+                reasons[job.name] = f"{called}: rename that folder"
+        if job.name not in reasons:
             of_stem[job.mask].append(job)
     for mask, (first_job, *others) in of_stem.items():
         for other in others:
@@ -459,7 +472,7 @@ def _named(path: Path, error: OutputError) -> str:
 def _is_of_the_disk(error: OutputError) -> bool:
     """Return whether nothing could be written, whatever the image: its name alone may be too long."""
     cause = error.__cause__
-    of_the_name = (errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR)
+    of_the_name = (errno.ENAMETOOLONG, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)
     return isinstance(cause, OSError) and cause.errno not in of_the_name
 
 

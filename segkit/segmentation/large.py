@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray, Progress, Workers, one_by_one, pass_on
-from segkit._common.files import saving, without_sync, write_text
+from segkit._common.files import describe_os_error, remove, saving, without_sync, write_text
 from segkit._common.memory import bytes_left
 from segkit._common.threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
@@ -33,6 +32,7 @@ from segkit.features.tiles import Tile
 from segkit.features.views import View
 from segkit.images import UNLABELLED
 from segkit.images.large_image import Grid, LargeImage, open_large
+from segkit.images.outputs import named
 from segkit.images.pixel_size import check_pixel_size
 from segkit.images.pyramids import OnDisk, Pyramid, write_pyramid
 from segkit.segmentation.dense import decide_in
@@ -40,14 +40,16 @@ from segkit.segmentation.model_file import digest_model
 from segkit.segmentation.outcome import (
     FAILED,
     SUMMARY,
+    TABLES,
     WRITTEN,
     ImageRow,
     in_order,
     put_summary,
     rows_of_others,
 )
-from segkit.segmentation.record import HIDDEN, Permissions, digest_values, key_of, results_in
+from segkit.segmentation.record import HIDDEN, Permissions, Record, digest_values, key_of, results_in
 from segkit.segmentation.regions import merge_small_regions_by_strips
+from segkit.segmentation.results import measured_place
 from segkit.segmentation.threshold import label_pixels
 
 if TYPE_CHECKING:
@@ -112,6 +114,7 @@ def segment_large(
             single_threaded_blas(),
         ):
             record.refuse_changed(results)
+            _refuse_results_of_others(record, path, results, resume=resume)
             run = _TileRun(segmenter, image, level, output, progress or pass_on)
             run.prepare(keep=resume)
             run.decide(workers or one_by_one)
@@ -147,6 +150,23 @@ def _refuse_damage(path: Path, output: Path, results: Sequence[Path]) -> None:
             raise OutputError(
                 f"{output}: labels in {place} would damage the image: choose another folder for -o"
             )
+
+
+def _refuse_results_of_others(record: Record, path: Path, results: Sequence[Path], *, resume: bool) -> None:
+    """Refuse to replace results of another image unless asked to, and to leave tables of objects that are gone."""
+    owners = {record.owner_of.get(place.as_posix(), path.name) for place in results} - {path.name}
+    if resume and (others := sorted(owners & record.entries.keys())):
+        raise OutputError(
+            f"{others[0]} and {path.name} would both become {record.output / results[-1]}: choose another folder, or "
+            "replace it (--overwrite, in Python overwrite=True)"
+        )
+    earlier = record.entries.get(path.name)
+    tables = [table for place in TABLES if (table := record.output / place).exists()]
+    if earlier is not None and measured_place(path.name).as_posix() in earlier.outputs and tables:
+        raise OutputError(
+            f"{named(tables)} would still list objects of {path.name}, which are not made of an image that is read by "
+            f"region: choose another folder, or remove {' and '.join(map(str, tables))} yourself"
+        )
 
 
 def _row(run: _TileRun, labels: Path, shares: str, seconds: float) -> ImageRow:
@@ -195,7 +215,7 @@ class _TileRun:
         files = _list_files(self.image.path)
         # what was added, such as a chunk that was missing, is of tiles that failed
         if known is None or known["made_of"] != self.made_of or not known["files"].items() <= files.items():
-            shutil.rmtree(self.folder, ignore_errors=True)
+            _remove(self.folder)
             known = {
                 "made_of": self.made_of,
                 "tiles": [
@@ -209,7 +229,7 @@ class _TileRun:
             self.tiles.append(Tile((rows, cols), (seen[0], seen[1])))
         known["files"] = files
         if known["means"] is None:
-            shutil.rmtree(self.folder / "tiles", ignore_errors=True)  # decided by means of fewer points
+            _remove(self.folder / "tiles")  # decided by means of fewer points
             known["means"] = self._image_means()
         # if points are missing, the next run reads them anew, and decides all tiles by those
         write_text(plan, json.dumps({**known, "means": None} if self.faults else known))
@@ -371,6 +391,14 @@ class _Decider:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"folder": self.folder.resolve()}
+
+
+def _remove(folder: Path) -> None:
+    """Remove decisions of an earlier run: one that stayed would be taken for one of this run."""
+    try:
+        remove(folder)
+    except OSError as error:
+        raise OutputError(f"{folder}: {describe_os_error(error)}") from error
 
 
 def _place_of(folder: Path, number: int) -> Path:

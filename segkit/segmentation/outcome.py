@@ -8,9 +8,11 @@ from pathlib import Path
 
 from segkit._common.files import without_sync, write_table
 from segkit.errors import ClusterError, SegkitError, count
-from segkit.segmentation.record import Record
+from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE
+from segkit.segmentation.record import Entry, Record
 
 SUMMARY = Path("summary.csv")
+TABLES = [Path(OBJECTS_FILE), Path(IMAGES_FILE)]
 WRITTEN, SKIPPED, FAILED = "written", "skipped", "failed"
 # Folders of results beside the masks, the kind of file in each, and whether each page of a file has its own.
 KINDS = {
@@ -112,7 +114,6 @@ class Interrupted(KeyboardInterrupt):
 
 def rows_of_others(record: Record, seen: Collection[str], *, by_region: bool = False) -> list[ImageRow]:
     """Return the rows of earlier images that a run does not see, and whose masks are there."""
-    columns = {field.name for field in fields(ImageRow)}
     rows = []
     for name, entry in record.entries.items():
         mask = entry.row.get("mask")
@@ -121,12 +122,18 @@ def rows_of_others(record: Record, seen: Collection[str], *, by_region: bool = F
         if by_region and not is_of_region(entry.row):
             continue
         if record.is_whole(name):
-            # another version of segkit may have recorded other columns
-            rows.append(ImageRow(**{key: value for key, value in entry.row.items() if key in columns}))
+            rows.append(row_of(entry))
         else:
             reason = f"{record.output / mask} or another of its results is not as segkit wrote it"
             rows.append(ImageRow(name, SKIPPED, reason))
     return rows
+
+
+def row_of(entry: Entry) -> ImageRow:
+    """Return the row that an entry of the record holds; another version of segkit may have recorded other columns."""
+    columns = {field.name for field in fields(ImageRow)}
+    known = {key: value for key, value in entry.row.items() if key in columns}
+    return ImageRow(**{"image": entry.name, "status": WRITTEN} | known)
 
 
 def is_of_region(row: dict[str, object]) -> bool:

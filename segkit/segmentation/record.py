@@ -22,7 +22,7 @@ import tifffile
 from PIL import Image
 
 from segkit._common import lock
-from segkit._common.files import remove, saving, write_text
+from segkit._common.files import remove, saving, stamp_of, write_text
 from segkit._common.lock import locked_folder
 from segkit.errors import OutputError
 from segkit.images import read_pages
@@ -56,6 +56,11 @@ class Entry:
     row: dict[str, Any]
     outputs: dict[str, str]
     replaced: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def mask(self) -> str | None:
+        """Place of the mask, of an image."""
+        return self.row.get("mask")
 
 
 class ForeignFileError(OutputError):
@@ -122,12 +127,18 @@ class Record:
         # the name that a result was made for last
         self.owner_of: dict[str, str] = {}
         self._digests: defaultdict[str, set[str]] = defaultdict(set)
-        for path in sorted((output / HIDDEN / "record").glob("*.json")):
+        for path in sorted((output / HIDDEN / "record").glob("*.json"), key=_age):
             if (entry := _read_entry(path)) is not None:
-                self.entries[entry.name] = entry
                 self._learn(entry)
 
     def _learn(self, entry: Entry) -> None:
+        # an image whose mask is another's now, such as one that was saved in another format, has no results
+        superseded = [
+            name for name, other in self.entries.items() if name != entry.name and other.mask in entry.outputs
+        ]
+        for name in superseded:
+            del self.entries[name]
+        self.entries[entry.name] = entry
         self.owner_of |= dict.fromkeys(entry.outputs, entry.name)
         for written in (entry.outputs, entry.replaced):
             for place, digest in written.items():
@@ -209,7 +220,6 @@ class Record:
                 remove(self.output / place)
             with saving(self.output / place) as temporary:
                 shutil.move(self.staging / place, temporary)
-        self.entries[name] = entry
         self._learn(entry)
 
     def _is_there(self, entry: Entry) -> bool:
@@ -249,15 +259,23 @@ def _refuse_leftovers(output: Path, places: Sequence[Path]) -> None:
         )
 
 
+def _age(path: Path) -> tuple[int, str]:
+    """Sort the file that was written last to the end."""
+    return (stamp_of(path) or (0, 0))[0], path.name
+
+
 def _read_entry(path: Path) -> Entry | None:
-    """Read an entry; None if it is damaged, or names files elsewhere."""
+    """Read an entry; None if it is damaged or forged, or names files elsewhere."""
     try:
         entry = Entry(**json.loads(path.read_text(encoding="utf-8")))
         places = [PurePosixPath(place) for place in (*entry.outputs, *entry.replaced)]
-    except (OSError, ValueError, TypeError):
+        texts = [entry.name, entry.source, entry.made_by, *entry.outputs.values(), *entry.replaced.values()]
+        is_own_row = entry.row.get("image", entry.name) == entry.name and entry.mask in (None, *entry.outputs)
+    except (OSError, ValueError, TypeError, AttributeError):
         return None
     is_inside = all(not place.is_absolute() and ".." not in place.parts for place in places)
-    return entry if is_inside else None
+    is_text = all(isinstance(text, str) for text in texts)
+    return entry if is_inside and is_text and is_own_row else None
 
 
 def _is_damaged(path: Path) -> bool:

@@ -398,6 +398,14 @@ def test_a_folder_called_like_results_is_refused():
     assert clashes("overlay", "a/overlay/b.png") == {}
 
 
+@pytest.mark.parametrize("folder", ["a.png", "b/a.png", "a.tif", "summary.csv"])
+def test_a_folder_in_the_place_of_a_file_is_refused_and_the_others_are_segmented(folder):
+    told = f"{Path('in', folder)} is a folder called {Path(folder).name}, as results are: rename that folder"
+    assert clashes("a.bmp", "b/a.bmp", f"{folder}/c.png", f"{folder}/d/e.png", "f.png") == dict.fromkeys(
+        (f"{folder}/c.png", f"{folder}/d/e.png"), told
+    )
+
+
 @pytest.mark.parametrize("overlay", [False, True])
 def test_an_image_named_as_a_page_of_a_stack_has_no_place_for_its_overlay(bright, images, tmp_path, overlay):
     write_image(images / "stack-001.png", picture(5)[0])

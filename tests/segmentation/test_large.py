@@ -411,6 +411,52 @@ def test_results_that_would_be_lost_or_outdated_are_refused(fitted, tmp_path):
     assert theirs.read_bytes() == b"theirs"
 
 
+def test_labels_of_another_slide_are_kept_unless_they_are_to_be_replaced(fitted, tmp_path):
+    out = tmp_path / "out"
+    first = written("tiff", tmp_path, picture(5, (100, 120))[0])
+    second = tmp_path / "slide.tiff"
+    write_tiff(second, picture(6, (100, 120))[0])
+    before = segment_large(fitted, first, out).labels.read_bytes()
+    with pytest.raises(OutputError, match=r"slide\.tif and slide\.tiff would both become .*: choose another"):
+        segment_large(fitted, second, out, resume=True)
+    (tmp_path / "images").mkdir()
+    pages = np.stack([picture(7, (60, 70))[0]] * 2)
+    tifffile.imwrite(
+        tmp_path / "images" / "slide.tiff", pages, photometric="minisblack", metadata={"axes": "ZYX"}
+    )
+    with pytest.raises(InputError, match=r"slide\.tiff and slide\.tif would both become"):
+        predict_folder(fitted, tmp_path / "images", out, resume=True)
+    assert (out / "slide.tif").read_bytes() == before
+    segment_large(fitted, second, out, overwrite=True)
+    assert (out / "slide.tif").read_bytes() != before
+    assert [row["image"] for row in rows_of(out)] == ["slide.tiff"]
+
+
+def test_tables_do_not_list_objects_that_are_gone(fitted, tmp_path):
+    path, out = written("tiff", tmp_path, picture(5, (100, 120))[0]), tmp_path / "out"
+    predict_folder(fitted, path, out, objects=True)
+    with pytest.raises(OutputError, match=r"objects\.csv and 1 more would still list objects of slide\.tif"):
+        segment_large(fitted, path, out, overwrite=True)
+    assert (out / "slide.png").exists()
+    for name in ("objects.csv", "images.csv"):
+        (out / name).unlink()
+    segment_large(fitted, path, out, overwrite=True)
+    assert not (out / "objects" / "slide.tif").exists()
+
+
+def test_decisions_of_another_model_that_cannot_be_removed_are_refused(fitted, tmp_path, monkeypatch):
+    path = written("tiff", tmp_path, picture(5, (100, 120))[0])
+    segment_large(fitted, path, tmp_path / "out")
+
+    def refuse(place, *_, **__):
+        if "large" in Path(place).parts:
+            raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("segkit._common.files.shutil.rmtree", refuse)
+    with pytest.raises(OutputError, match=r"may not be written: make the folder writable"):
+        segment_large(fitted, path, tmp_path / "out", overwrite=True)
+
+
 @pytest.mark.parametrize("name", ["a.tif", "a.ome.tif"])
 def test_labels_in_tiff_have_the_pixel_size_at_every_level(fitted, tmp_path, name):
     image, _ = picture(5, (150, 176))

@@ -136,7 +136,7 @@ def record(tmp_path):
         "table": {},
     }
     entries = {
-        name: SimpleNamespace(row=row if not row else {"image": name, "status": WRITTEN} | row)
+        name: SimpleNamespace(name=name, row=row if not row else {"image": name, "status": WRITTEN} | row)
         for name, row in rows.items()
     }
     for name in ("a.png", "b.png", "c.tif"):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import zipfile
 from dataclasses import asdict
 from pathlib import Path
@@ -193,6 +194,18 @@ def test_while_results_are_moved_the_last_one_is_away(output, monkeypatch):
         json.dumps(asdict(Entry("a", "s", "m", {}, {"/etc/x": "0"}))),
         json.dumps(asdict(Entry("a", "s", "m", {}, {"b/../../x": "0"}))),
         json.dumps(asdict(Entry("a", "s", "m", {}, {}, {"../x": "0"}))),
+        *(
+            json.dumps(asdict(Entry("b", "s", "m", {}, {"x": "0"})) | forged)
+            for forged in (
+                {"name": 3},
+                {"outputs": ["x"]},
+                {"outputs": {"x": 1}},
+                {"row": None},
+                {"row": {"mask": 3}},
+                {"row": {"mask": "../x"}},
+                {"row": {"mask": "x", "image": "c"}},
+            )
+        ),
     ],
 )
 def test_entries_that_are_damaged_or_name_files_elsewhere_are_ignored(output, content):
@@ -256,3 +269,56 @@ def test_pictures_too_large_to_decode_are_not_called_damaged(tmp_path, monkeypat
     path = write(tmp_path / "a.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 40 * 50 // 2 - 1)
     assert not _is_damaged(path)
+
+
+def test_an_image_whose_mask_is_another_ones_now_has_no_results(output):
+    """The last one counts, whatever the names of the files of the record."""
+    for name in ("b", "c", "a", "b"):
+        with record_of(output) as record:
+            made(record, "a.geojson", f"{{{name}")
+            record.put(name, [Path("a.geojson")], source=name, row={"mask": "a.geojson"})
+            assert set(record.entries) == {name}
+        with record_of(output) as record:
+            assert set(record.entries) == {name}
+            assert record.owner_of["a.geojson"] == name
+
+
+def test_links_among_the_hidden_files_are_refused(output, tmp_path):
+    """A run would write and remove elsewhere."""
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "new").mkdir(parents=True)
+    (elsewhere / "new" / "a.geojson").write_text("mine")
+    for place in ("new", "large/key", "large/key/tiles", "."):
+        link = output / HIDDEN / place
+        if place == ".":
+            shutil.rmtree(link)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(elsewhere)
+        told = "is a link, and segkit makes none there: remove it"
+        with pytest.raises(OutputError, match=told), record_of(output):
+            raise AssertionError
+        link.unlink()
+    assert (elsewhere / "new" / "a.geojson").read_text() == "mine"
+
+
+def test_a_folder_is_never_left_without_some_of_its_files(tmp_path, monkeypatch):
+    """Then segkit would not know it for its own."""
+    with record_of(tmp_path) as record:
+        made(record, "a.zarr/0/c", "1")
+        record.put("a", [Path("a.zarr")])
+
+    def stop(path, **options):
+        (Path(path) / "0" / "c").unlink()
+        raise KeyboardInterrupt
+
+    with record_of(tmp_path) as record:
+        made(record, "a.zarr/0/c", "2")
+        with monkeypatch.context() as patched:
+            patched.setattr("segkit._common.files.shutil.rmtree", stop)
+            with pytest.raises(KeyboardInterrupt):
+                record.put("a", [Path("a.zarr")])
+    assert not (tmp_path / "a.zarr").exists()
+    with record_of(tmp_path) as record:
+        made(record, "a.zarr/0/c", "2")
+        record.put("a", [Path("a.zarr")])
+    assert [path.name for path in tmp_path.iterdir() if path.name != HIDDEN.name] == ["a.zarr"]

@@ -103,8 +103,7 @@ def test_images_that_changed_or_are_new_are_segmented(run, out, made, contents, 
         photometric="minisblack",
         metadata={"axes": "ZYX"},
     )
-    with pytest.warns(UserWarning, match=r"^1 image of an earlier run is gone \(none.tif\)"):
-        run(resume=True)
+    run(resume=True)
     assert made == ["b/new.png", "none.png", "stack.tif"]
     run("other")
     assert contents(out) == contents(out.parent / "other")
@@ -413,3 +412,19 @@ def test_a_read_only_folder_is_said(run, out):
             run(resume=True)
     finally:
         out.chmod(0o700)
+
+
+def test_an_image_of_the_same_stem_keeps_its_results(cells, cell_segmenter, cell_images, tmp_path):
+    """Given one by one, images have no listing that tells of clashes."""
+    first, second, out = cell_images / "x.png", cell_images / "x.bmp", tmp_path / "out"
+    for path, seed in ((first, 6), (second, 7)):
+        write_image(path, cells(seed)[0])
+    segment_folder(cell_segmenter, first, out, objects=True)
+    before = (out / "x.png").read_bytes()
+    with pytest.raises(InputError, match=r"x\.bmp and x\.png would both become .*: rename one"):
+        segment_folder(cell_segmenter, second, out, objects=True, resume=True)
+    assert (out / "x.png").read_bytes() == before
+    first.unlink()
+    segment_folder(cell_segmenter, second, out, objects=True, resume=True)
+    assert [row["image"] for row in table(out / "summary.csv")] == ["x.bmp"]
+    assert len(table(out / "images.csv")) == 1
