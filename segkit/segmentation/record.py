@@ -133,11 +133,9 @@ class Record:
 
     def _learn(self, entry: Entry) -> None:
         # an image whose mask is another's now, such as one that was saved in another format, has no results
-        superseded = [
-            name for name, other in self.entries.items() if name != entry.name and other.mask in entry.outputs
-        ]
-        for name in superseded:
-            del self.entries[name]
+        for name in {self.owner_of.get(place, entry.name) for place in entry.outputs} - {entry.name}:
+            if name in self.entries and self.entries[name].mask in entry.outputs:
+                del self.entries[name]
         self.entries[entry.name] = entry
         self.owner_of |= dict.fromkeys(entry.outputs, entry.name)
         for written in (entry.outputs, entry.replaced):
