@@ -43,6 +43,19 @@ def refuse_unwritable(path: Path, *, within: Path | None = None) -> None:
         raise OutputError(f"{path} cannot be written: give a file in a folder you may write to")
 
 
+def refuse_files_for_folders(output: Path, places: Iterable[Path]) -> None:
+    """Refuse files, or links that lead nowhere, in the place of folders of results."""
+    folders = [output / folder for folder in dict.fromkeys(place.parent for place in places)]
+    within = dict.fromkeys(above for folder in folders for above in (folder, *folder.parents))
+    blocking = [
+        path for path in within if output in path.parents and os.path.lexists(path) and not path.is_dir()
+    ]
+    if blocking:
+        raise OutputError(
+            f"{named(blocking)}: a file, where a folder of results would be: move it elsewhere, or choose another folder"
+        )
+
+
 def refuse_extension(path: Path, extension: str) -> None:
     """Refuse a file to be written whose name does not end as files of its kind do."""
     if path.suffix.lower() != extension:

@@ -123,7 +123,10 @@ def read_z_step(path: str | Path) -> float | None:
 def check_pixel_size(pixel_size: float | tuple[float, float]) -> PixelSize:
     """Return height and width of a pixel in micrometres; refuse what cannot be a size."""
     try:
-        sizes = np.asarray(pixel_size, dtype=np.float64).ravel()
+        given = np.asarray(pixel_size)
+        if given.dtype == bool:
+            raise TypeError
+        sizes = given.astype(np.float64).ravel()
     except (TypeError, ValueError) as error:
         raise InputError(
             f"pixel size {pixel_size!r} is no number: give micrometres, such as 0.325"

@@ -164,7 +164,8 @@ def _widen(path: Path, header: Sequence[str], columns: Iterable[str]) -> list[st
 
 
 def _write_rows(path: Path, rows: Iterable[Iterable[Any]], *, mode: str = "w") -> None:
-    with path.open(mode, newline="", encoding="utf-8") as file:
+    # a file name that is no valid text holds lone surrogates, which UTF-8 cannot encode
+    with path.open(mode, newline="", encoding="utf-8", errors="backslashreplace") as file:
         csv.writer(file).writerows(rows)
 
 

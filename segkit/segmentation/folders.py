@@ -202,8 +202,10 @@ def segment_folder(
     follow = progress or pass_on
     reading = reading_of(segmenter, axes)
     jobs = jobs_of(images)
-    masks = [mask for job in jobs for mask in (job.mask, job.mask.with_suffix(".tif"))]
-    possible = {kind: [place for job in jobs for place in job.possible_places(kind)] for kind in KINDS}
+    clashes = _clashes(jobs, output)
+    made = [job for job in jobs if job.name not in clashes]
+    masks = [mask for job in made for mask in (job.mask, job.mask.with_suffix(".tif"))]
+    possible = {kind: [place for job in made for place in job.possible_places(kind)] for kind in KINDS}
     results = [*masks, *(place for kind in kinds for place in possible[kind])]
     others = [place for kind in KINDS if kind not in kinds for place in possible[kind]]
     _refuse_among_images([output / place for place in results], images)
@@ -226,7 +228,7 @@ def segment_folder(
             reading=reading,
             follow=LocalProgress(follow),
         )
-        run = _FolderRun(segmenter, jobs, record, rows, made_by, resume, strict, objects, follow)
+        run = _FolderRun(segmenter, jobs, clashes, record, rows, made_by, resume, strict, objects, follow)
         outcome = run.run(make, workers or one_by_one)
         if not is_file:
             notes += notes_on_removed(record, names)
@@ -256,6 +258,7 @@ class _FolderRun:
 
     segmenter: BaseSegmenter
     jobs: Sequence[Job]
+    clashes: Mapping[str, str]
     record: Record
     others: Sequence[ImageRow]
     made_by: str
@@ -313,9 +316,8 @@ class _FolderRun:
 
     def _to_make(self) -> Iterator[Job]:
         """Return the images that are to be segmented, and note of the others what came of them."""
-        clashes = _clashes(self.jobs, self.record.output)
         for job in self.follow(self.jobs, "Segmenting"):
-            if not self._note(job, partial(self._look, job, clashes)):
+            if not self._note(job, partial(self._look, job)):
                 yield job
 
     def _note(self, job: Job, act: Callable[[], ImageRow | None]) -> bool:
@@ -336,10 +338,10 @@ class _FolderRun:
         self._row_of[job.name] = row
         return True
 
-    def _look(self, job: Job, clashes: Mapping[str, str]) -> ImageRow | None:
+    def _look(self, job: Job) -> ImageRow | None:
         """Return the row of an image that is done; None if it is to be segmented."""
-        if job.name in clashes:
-            raise InputError(clashes[job.name])
+        if job.name in self.clashes:
+            raise InputError(self.clashes[job.name])
         entry = self.record.entries.get(job.name)
         self.record.refuse_foreign([job.mask, *map(Path, () if entry is None else entry.outputs)])
         # before the image is read: if it is replaced meanwhile, the next run takes it for changed
@@ -456,6 +458,9 @@ def _refuse_among_images(places: Sequence[Path], images: Path) -> None:
     """Refuse an output folder from which a result would reach the folder of images: the next run would segment it."""
     inside = images.resolve()
     faults = [path for path in places if images.is_dir() and inside in path.resolve().parents]
+    # a link in the place of a result is replaced, one in the place of its folder is followed
+    if any(path.parent.resolve() / path.name == inside for path in places):
+        raise InputError(f"a result would take the place of {images}: choose an output folder elsewhere")
     if faults:
         raise InputError(f"{named(faults)} would be among the images: choose an output folder elsewhere")
 
@@ -472,7 +477,7 @@ def _named(path: Path, error: OutputError) -> str:
 def _is_of_the_disk(error: OutputError) -> bool:
     """Return whether nothing could be written, whatever the image: its name alone may be too long."""
     cause = error.__cause__
-    of_the_name = (errno.ENAMETOOLONG, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)
+    of_the_name = (errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR)
     return isinstance(cause, OSError) and cause.errno not in of_the_name
 
 

@@ -113,7 +113,7 @@ def segment_large(
             results_in(output, [*results, mask], [SUMMARY], allowed, others=others) as record,
             single_threaded_blas(),
         ):
-            record.refuse_changed(results)
+            record.refuse_changed([*results, mask])
             _refuse_results_of_others(record, path, results, resume=resume)
             run = _TileRun(segmenter, image, level, output, progress or pass_on)
             run.prepare(keep=resume)

@@ -26,7 +26,13 @@ from segkit._common.files import remove, saving, stamp_of, write_text
 from segkit._common.lock import locked_folder
 from segkit.errors import OutputError
 from segkit.images import read_pages
-from segkit.images.outputs import named, refuse_existing, refuse_foreign, refuse_unwritable
+from segkit.images.outputs import (
+    named,
+    refuse_existing,
+    refuse_files_for_folders,
+    refuse_foreign,
+    refuse_unwritable,
+)
 
 HIDDEN = Path(lock.HIDDEN)
 _CURE = (
@@ -91,6 +97,8 @@ def results_in(
     """
     for place in (*tables, HIDDEN / "lock"):
         refuse_unwritable(output / place, within=output)
+    hidden = [HIDDEN / name / "any" for name in ("record", "new", "objects", "large")]
+    refuse_files_for_folders(output, [*results, *hidden])
     with record_of(output, replaces_foreign=allowed.overwrite_foreign) as record:
         places = [output / place for place in (*results, *tables)]
         refuse_existing(places, overwrite=any(allowed), cure=_CURE)

@@ -15,6 +15,7 @@ from segkit.images import (
     write_mask,
     write_probability,
 )
+from segkit.images.pixel_size import check_pixel_size
 
 PAGE = np.zeros((5, 7), dtype=np.uint8)
 SIZE = PixelSize(0.65, 0.325)
@@ -123,3 +124,8 @@ def test_sizes_that_are_none(tmp_path):
             with pytest.raises(InputError, match="expected micrometres, "):
                 write_mask(tmp_path / name, PAGE, pixel_size=PixelSize(*size))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_true_is_no_size():
+    with pytest.raises(InputError, match=r"^pixel size True is no number: give micrometres"):
+        check_pixel_size(True)

@@ -147,3 +147,8 @@ def test_a_failure_leaves_the_old_table(tmp_path):
         write_objects(path, rows())
     assert [file.name for file in tmp_path.iterdir()] == ["objects.csv"]
     assert path.read_text() == "old"
+
+
+def test_names_that_are_no_valid_text_are_escaped(tmp_path):
+    objects, images = write(tmp_path, entry("x\udcff", 1))
+    assert objects[0]["image"] == images[0]["image"] == "x\\udcff"

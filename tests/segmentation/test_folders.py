@@ -444,3 +444,14 @@ def test_results_that_a_link_leads_among_the_images_are_refused(bright, images, 
     ):
         predict_folder(bright, images, tmp_path / "out")
     assert [path.name for path in (images / "a").iterdir()] == ["one.png"]
+
+
+def test_a_link_in_the_output_never_leads_to_the_image(bright, tmp_path):
+    image = tmp_path / "images" / "a.png"
+    write_image(image, np.full((8, 8), 0.5))
+    before = image.read_bytes()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "overlay").symlink_to(image.parent)
+    with pytest.raises(InputError, match="a result would take the place of"):
+        predict_folder(bright, image, tmp_path / "out", overlay=True, overwrite_foreign=True)
+    assert image.read_bytes() == before

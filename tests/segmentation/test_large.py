@@ -432,6 +432,16 @@ def test_labels_of_another_slide_are_kept_unless_they_are_to_be_replaced(fitted,
     assert [row["image"] for row in rows_of(out)] == ["slide.tiff"]
 
 
+def test_a_mask_that_was_corrected_is_not_left_beside_labels(fitted, tmp_path):
+    path, out = written("tiff", tmp_path, picture(5, (100, 120))[0]), tmp_path / "out"
+    predict_folder(fitted, path, out)
+    (out / "slide.png").write_bytes(b"mine")
+    for asked in ("resume", "overwrite"):
+        with pytest.raises(OutputError, match=r"slide\.png was not written by segkit"):
+            segment_large(fitted, path, out, **{asked: True})
+    assert not (out / "slide.tif").exists()
+
+
 def test_tables_do_not_list_objects_that_are_gone(fitted, tmp_path):
     path, out = written("tiff", tmp_path, picture(5, (100, 120))[0]), tmp_path / "out"
     predict_folder(fitted, path, out, objects=True)

@@ -17,12 +17,14 @@ from segkit.segmentation.record import (
     HIDDEN,
     Entry,
     ForeignFileError,
+    Permissions,
     _is_damaged,
     _read_entry,
     digest_file,
     digest_values,
     key_of,
     record_of,
+    results_in,
 )
 
 
@@ -322,3 +324,18 @@ def test_a_folder_is_never_left_without_some_of_its_files(tmp_path, monkeypatch)
         made(record, "a.zarr/0/c", "2")
         record.put("a", [Path("a.zarr")])
     assert [path.name for path in tmp_path.iterdir() if path.name != HIDDEN.name] == ["a.zarr"]
+
+
+@pytest.mark.parametrize("place", ["overlay", "a", "overlay/a", ".segkit/record", ".segkit/new"])
+def test_a_file_in_the_place_of_a_folder_is_named_before_the_run(tmp_path, place):
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / place).write_text("mine")
+    results = [Path("a/1.png"), Path("overlay/a/1.png")]
+    allowed = Permissions(overwrite_foreign=True)
+    with (
+        pytest.raises(OutputError, match="a file, where a folder of results would be") as caught,
+        results_in(tmp_path, results, [], allowed),
+    ):
+        raise AssertionError
+    assert str(caught.value).startswith(str(tmp_path / place))
+    assert (tmp_path / place).read_text() == "mine"

@@ -428,3 +428,12 @@ def test_an_image_of_the_same_stem_keeps_its_results(cells, cell_segmenter, cell
     segment_folder(cell_segmenter, second, out, objects=True, resume=True)
     assert [row["image"] for row in table(out / "summary.csv")] == ["x.bmp"]
     assert len(table(out / "images.csv")) == 1
+
+
+def test_a_folder_called_as_a_mask_fails_again_and_the_others_are_kept(run, cells, cell_images, tmp_path):
+    write_image(cell_images / "none.png" / "x.png", cells(6)[0])
+    for resume in (False, True):
+        outcome = run(resume=resume)
+        assert [row.image for row in outcome.failed] == ["none.png/x.png"]
+        assert len(outcome.masks) == 3
+    assert outcome.n_kept == 3
