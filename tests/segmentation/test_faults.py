@@ -91,7 +91,7 @@ def test_a_fault_of_the_disk_is_not_the_image_s(finished, cell_segmenter, tmp_pa
 
 PROGRAM = """
     import os, signal, sys
-    from segkit._files import write
+    from segkit._common import files as write
     left, sync = int(sys.argv.pop(1)), write._sync
 
     def count_down(path):
