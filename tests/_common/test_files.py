@@ -125,7 +125,7 @@ def test_a_killed_program_leaves_the_old_file_and_a_hidden_part(tmp_path):
     program = """
         import os, signal, sys
         from pathlib import Path
-        from segkit._files import atomic
+        from segkit._common.files import atomic
         with atomic(Path(sys.argv[1])) as temporary:
             temporary.write_text("half")
             os.kill(os.getpid(), signal.SIGKILL)

@@ -41,7 +41,7 @@ def test_the_lock_of_a_killed_program_is_free_at_once(tmp_path):
     program = """
         import sys
         from pathlib import Path
-        from segkit._files import locked
+        from segkit._common.lock import locked
         path = Path(sys.argv[1])
         with locked(path.parent, path):
             print("held", flush=True)

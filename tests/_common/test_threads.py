@@ -108,7 +108,7 @@ def test_workers_keep_torch_to_one_thread_that_was_imported_late():
     script = """
 from threadpoolctl import threadpool_limits
 import numpy, sys
-from segkit._threads import in_threads, single_threaded_blas
+from segkit._common.threads import in_threads, single_threaded_blas
 with threadpool_limits(2, user_api="blas"), single_threaded_blas():
     assert "torch" not in sys.modules
     import torch
@@ -139,7 +139,7 @@ def test_a_library_may_be_imported_by_the_first_worker(tmp_path):
         "import time\ntime.sleep(0.5)\n\ndef get_num_threads():\n    return 1\n"
     )
     script = (
-        "import importlib, segkit._threads as t\n"
+        "import importlib, segkit._common.threads as t\n"
         "t.count_threads = lambda: 16\n"
         "names = t.in_threads(lambda _: importlib.import_module('torch').__name__, range(32))\n"
         "assert list(names) == ['torch'] * 32\n"
