@@ -300,7 +300,7 @@ def _drawing(salt: str, size: tuple[float, float], label: str) -> Iterator[_Canv
     style = _STYLE | {"svg.hashsalt": ascii(salt)}
     with matplotlib.style.context(style, after_reset=True), warnings.catch_warnings():
         # The fonts of the page have the glyphs that matplotlib's font lacks.
-        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
         canvas = _Canvas(size)
         yield canvas
         buffer = io.BytesIO()
