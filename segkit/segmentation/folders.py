@@ -204,7 +204,7 @@ def segment_folder(
     jobs = jobs_of(images)
     clashes = _clashes(jobs, output)
     made = [job for job in jobs if job.name not in clashes]
-    masks = [mask for job in made for mask in (job.mask, job.mask.with_suffix(".tif"))]
+    masks = [mask for job in made for mask in job.possible_masks(segmenter.classes_.dtype)]
     possible = {kind: [place for job in made for place in job.possible_places(kind)] for kind in KINDS}
     results = [*masks, *(place for kind in kinds for place in possible[kind])]
     others = [place for kind in KINDS if kind not in kinds for place in possible[kind]]

@@ -26,6 +26,7 @@ from segkit.images import (
 )
 from segkit.images.alike import Kind, fits, kind_of, with_channels
 from segkit.images.axes import Layout, Stack
+from segkit.images.headers import FORMATS
 from segkit.images.pixel_size import read_z_step
 from segkit.images.stems import page_names
 from segkit.objects.measure import measure
@@ -58,9 +59,22 @@ class Job(NamedTuple):
             return [path]
         return [path.with_stem(f"{path.stem}-{page + 1:03d}") for page in range(n_pages)]
 
+    @property
+    def may_have_pages(self) -> bool:
+        """Whether the file may hold several pages, by its extension; how many is known once it is read."""
+        return not any(
+            self.source.suffix.lower() in known.extensions for known in FORMATS.values() if known.reader
+        )
+
+    def possible_masks(self, dtype: np.dtype[Any]) -> list[Path]:
+        """Places that a mask with values of this type may take."""
+        in_png = [self.mask] if fits_png(dtype) else []
+        return in_png if in_png and not self.may_have_pages else [*in_png, self.mask.with_suffix(".tif")]
+
     def possible_places(self, kind: str) -> list[Path]:
-        """Places of other results of one page, or of the first of several; the pages are known once the file is read."""
-        return list(dict.fromkeys((*self.places(kind), self.places(kind, 2)[0])))
+        """Places that other results of one page, or of the first of several, may take."""
+        of_pages = [self.places(kind, 2)[0]] if self.may_have_pages else []
+        return list(dict.fromkeys((*self.places(kind), *of_pages)))
 
 
 class LoadedImages(NamedTuple):
@@ -113,6 +127,11 @@ def load_images(segmenter: BaseSegmenter, source: Path, reading: Reading) -> Loa
     return LoadedImages(stack, kinds[0], [with_channels(plane, n_channels) for plane in planes], images)
 
 
+def fits_png(dtype: np.dtype[Any]) -> bool:
+    """Return whether PNG can hold masks with values of this type."""
+    return dtype in ("uint8", "uint16")
+
+
 def measured_place(name: str) -> Path:
     """Return the hidden place of the measurements of the objects of an image."""
     return HIDDEN / "objects" / f"{key_of(name)}.npz"
@@ -150,7 +169,7 @@ def make_results(
     if "probability" in kinds:
         maps = _stack([_planes(page.probability) for page in found])
         write_probability(folder / extras["probability"][0], maps, **written._asdict())
-    is_png = len(masks) == 1 and segmenter.classes_.dtype in ("uint8", "uint16")
+    is_png = len(masks) == 1 and fits_png(segmenter.classes_.dtype)
     mask_place = job.mask if is_png else job.mask.with_suffix(".tif")
     write_mask(folder / mask_place, _stack(masks), **written._asdict())
     alarms: Alarms | None = getattr(segmenter, "alarms_", None)

@@ -440,7 +440,7 @@ def test_results_that_a_link_leads_among_the_images_are_refused(bright, images, 
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a").symlink_to(images / "a")
     with pytest.raises(
-        InputError, match=r"out/a/one.png and 1 more would be among the images: choose an output"
+        InputError, match=r"out/a/one.png would be among the images: choose an output"
     ):
         predict_folder(bright, images, tmp_path / "out")
     assert [path.name for path in (images / "a").iterdir()] == ["one.png"]
@@ -455,3 +455,13 @@ def test_a_link_in_the_output_never_leads_to_the_image(bright, tmp_path):
     with pytest.raises(InputError, match="a result would take the place of"):
         predict_folder(bright, image, tmp_path / "out", overlay=True, overwrite_foreign=True)
     assert image.read_bytes() == before
+
+
+def test_a_file_that_no_result_replaces_is_no_reason_to_refuse(bright, images, tmp_path):
+    """The mask of a PNG file is a PNG file: a TIFF of its name is somebody's, and stays."""
+    (images / "stack.tif").unlink()
+    theirs = tmp_path / "out" / "a" / "one.tif"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_bytes(b"theirs")
+    assert predict_folder(bright, images, tmp_path / "out") == [tmp_path / "out" / "a" / "one.png"]
+    assert theirs.read_bytes() == b"theirs"

@@ -109,6 +109,12 @@ def test_results_of_a_page_have_the_name_of_the_image_and_of_several_a_number():
     assert job.places("geojson", 2) == [Path("geojson/b/a-001.geojson"), Path("geojson/b/a-002.geojson")]
     assert job.possible_places("overlay") == [Path("overlay/b/a.png"), Path("overlay/b/a-001.png")]
     assert job.possible_places("probability") == [Path("probability/b/a.tif")]
+    assert job.possible_masks(np.dtype("uint8")) == [Path("b/a.png"), Path("b/a.tif")]
+    assert job.possible_masks(np.dtype("uint32")) == [Path("b/a.tif")]
+    single = Job(Path("in/c.JPG"), "c.JPG")
+    assert single.possible_places("overlay") == [Path("overlay/c.png")]
+    assert single.possible_masks(np.dtype("uint16")) == [Path("c.png")]
+    assert single.possible_masks(np.dtype("uint32")) == [Path("c.tif")]
     assert measured_place("b/a.tif").parts[:2] == (".segkit", "objects")
 
 
