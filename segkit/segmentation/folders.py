@@ -348,6 +348,10 @@ class _FolderRun:
         source = self._source_of[job.name] = digest_file(job.source)
         if not (self.resume and self.record.is_done(job.name, source=source, made_by=self.made_by)):
             return None
+        look = Appearance.from_list(self.record.entries[job.name].row.get("appearance"))
+        if look is None:
+            return None
+        self.looks[job.name] = look  # a run that was stopped has told nobody
         self.n_kept += 1
         return row_of(self.record.entries[job.name])
 
@@ -365,7 +369,8 @@ class _FolderRun:
         row = ImageRow(job.name, WRITTEN, "", made.places[-1].as_posix(), **columns)
         self._withdraw_tables()
         source = self._source_of[job.name]
-        self.record.put(job.name, made.places, source=source, made_by=self.made_by, row=asdict(row))
+        noted = asdict(row) | {"appearance": made.appearance.to_list()}
+        self.record.put(job.name, made.places, source=source, made_by=self.made_by, row=noted)
         self.looks[job.name] = made.appearance
         return row
 

@@ -93,6 +93,19 @@ class Appearance(NamedTuple):
     channels: tuple[str, ...]
     peak: float
 
+    def to_list(self) -> list[Any]:
+        """Return what JSON keeps."""
+        return [list(self.kind), list(self.channels), self.peak]
+
+    @classmethod
+    def from_list(cls, values: Any) -> Appearance | None:
+        """Restore what `to_list` gave; None of anything else."""
+        try:
+            (n_channels, is_grey), channels, peak = values
+            return cls(Kind(int(n_channels), bool(is_grey)), tuple(map(str, channels)), float(peak))
+        except (TypeError, ValueError):
+            return None
+
 
 class Made(NamedTuple):
     """Results of an image, made aside: their places, the mask last, and what summary.csv and notes tell."""

@@ -439,9 +439,7 @@ def test_images_are_read_as_those_of_the_training():
 def test_results_that_a_link_leads_among_the_images_are_refused(bright, images, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a").symlink_to(images / "a")
-    with pytest.raises(
-        InputError, match=r"out/a/one.png would be among the images: choose an output"
-    ):
+    with pytest.raises(InputError, match=r"out/a/one.png would be among the images: choose an output"):
         predict_folder(bright, images, tmp_path / "out")
     assert [path.name for path in (images / "a").iterdir()] == ["one.png"]
 
@@ -465,3 +463,20 @@ def test_a_file_that_no_result_replaces_is_no_reason_to_refuse(bright, images, t
     theirs.write_bytes(b"theirs")
     assert predict_folder(bright, images, tmp_path / "out") == [tmp_path / "out" / "a" / "one.png"]
     assert theirs.read_bytes() == b"theirs"
+
+
+def test_what_a_stopped_run_found_unlike_is_told_by_the_next(segmenter, images, tmp_path):
+    grey = read_image(images / "a" / "one.png")[0]
+    write_image(images / "a" / "stored.png", np.repeat(grey, 3, axis=2))
+
+    def stop_at_the_stack(items, description):
+        for item in items:
+            if description == "Segmenting" and item.name == "stack.tif":
+                raise KeyboardInterrupt
+            yield item
+
+    with pytest.raises(KeyboardInterrupt):
+        predict_folder(segmenter, images, tmp_path / "out", progress=stop_at_the_stack)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match=r"^1 image \(a/stored.png\) is RGB with three equal channels"):
+            predict_folder(segmenter, images, tmp_path / "out", resume=True)

@@ -11,7 +11,14 @@ from segkit.errors import InputError
 from segkit.images import PixelSize, Reading, read_mask, read_pixel_size, write_image
 from segkit.images.alike import Kind
 from segkit.segmentation.outcome import WRITTEN, ImageRow
-from segkit.segmentation.results import Job, load_images, make_results, measured_place, read_measured
+from segkit.segmentation.results import (
+    Appearance,
+    Job,
+    load_images,
+    make_results,
+    measured_place,
+    read_measured,
+)
 
 SHAPE = (20, 30)
 
@@ -136,3 +143,11 @@ def test_measurements_are_read_page_by_page(tmp_path, size):
     [alone] = read_measured(tmp_path / "a.npz", ImageRow("a.tif", WRITTEN, height=2, width=3, pages=1))
     assert (alone.image, alone.shape) == ("a", (2, 3))
     assert list(read_measured(tmp_path / "a.npz", ImageRow("a.tif", WRITTEN))) == []
+
+
+def test_an_appearance_comes_back_from_json_and_nothing_else_does():
+    look = Appearance(Kind(3, True), ("DAPI",), 0.25)
+    assert Appearance.from_list(json.loads(json.dumps(look.to_list()))) == look
+    assert all(
+        Appearance.from_list(odd) is None for odd in (None, [], [1, 2, 3], [[1, True], None, 1], "abc")
+    )
