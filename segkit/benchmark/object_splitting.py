@@ -15,6 +15,7 @@ from skimage.segmentation import watershed
 from segkit.errors import InputError
 from segkit.evaluation.object_scores import THRESHOLDS, match
 from segkit.images import Reading, pair
+from segkit.images.numbering import MaskOptions
 from segkit.images.pairs import PairReader
 from segkit.images.reading import joined
 from segkit.objects.annotated import splitter_of
@@ -48,7 +49,7 @@ def read_annotated(
     wanted = set(stems)
     files = {stem.rpartition("#")[0] for stem in stems} | wanted
     pairs = [entry for entry in pair(images, masks) if entry.stem in files]
-    reader = PairReader(reading, unlabelled=unlabelled)
+    reader = PairReader(reading, options=MaskOptions(unlabelled=unlabelled))
     items = {item.page.stem: item for item in reader.read(pairs) if item.page.stem in wanted}
     reader.refuse()
     if missing := wanted - items.keys():

@@ -81,7 +81,7 @@ def read_folders(
             f"({first_few(missing)}): predict those images too, or leave their masks out"
         )
     matched.notes += _note_on_earlier(predictions, [pair.image for pair in matched.pairs])
-    read = _read_both(matched.pairs, image_of, unlabelled, axes)
+    read = _read_both(matched.pairs, image_of, options, axes)
     if strict:
         read.refuse()
     items, failed = read.items, read.failed | dict.fromkeys(missing, "no prediction")
@@ -137,7 +137,7 @@ def read_folders(
         label_map=label_map,
         notes=notes,
         true_objects=[item.truth.labels for item in items] if all(numbered) else None,
-        predicted_objects=[item.guess.values for item in items] if all(numbered) else None,
+        predicted_objects=[item.guess.labels for item in items] if all(numbered) else None,
         failed=failed,
         skipped=skipped,
         n_pages=read.n_pages,
@@ -316,11 +316,14 @@ class _Read(Findings):
 
 
 def _read_both(
-    pairs: Sequence[Pair], image_of: Mapping[str, Path], unlabelled: int | None, axes: str | None
+    pairs: Sequence[Pair], image_of: Mapping[str, Path], options: MaskOptions, axes: str | None
 ) -> _Read:
     """Read every page of true and predicted masks."""
     found, blank = _Read(), list[str]()
-    readers = MaskReader(axes=axes, unlabelled=unlabelled), MaskReader(axes=axes)
+    readers = (
+        MaskReader(axes=axes, unlabelled=options.unlabelled, masks_are=options.masks_are),
+        MaskReader(axes=axes, masks_are=options.masks_are),
+    )
     for file, guess, truth in sorted(pairs):
         both = found.attempt(_open_both, readers, (truth, guess), file, image_of.get(file))
         if both is None:

@@ -12,7 +12,7 @@ from segkit.errors import InputError, count, first_few
 from segkit.images.geojson import outlines_from_geojson
 from segkit.images.labels import UNLABELLED, LabelMap
 from segkit.images.large_image import LargeImage
-from segkit.images.outlines import Outline
+from segkit.images.outlines import REGION, Outline
 from segkit.images.pairs import Dataset
 from segkit.images.polygons import Polygon, fill
 
@@ -29,7 +29,9 @@ def read_annotated_regions(image: LargeImage, path: Path) -> Dataset:
         raise InputError(
             f"{path}: no GeoJSON ({error}): export the annotations of the slide as GeoJSON"
         ) from error
-    regions = outlines_from_geojson(content, name=str(path)).objects
+    outlines = outlines_from_geojson(content, name=str(path))
+    annotations = [region for region in outlines.regions if region.class_name != REGION]
+    regions, n_detections = (annotations, len(outlines.objects)) if annotations else (outlines.objects, 0)
     label_map, number_of = _classes(regions, path)
     drawn = [(_scaled(region, image.downsample), number_of[region.class_name]) for region in regions]
     boxes = _apart([_box(polygons, image, path) for polygons, _ in drawn])
@@ -51,7 +53,10 @@ def read_annotated_regions(image: LargeImage, path: Path) -> Dataset:
         images,
         list(masks),
         label_map,
-        [told],
+        [
+            told,
+            *([f"{count(n_detections, 'detection')} beside annotations left out"] if n_detections else []),
+        ],
         dtypes=[str(image.stored)] * len(boxes),
         pixel_sizes=[None] * len(boxes),
     )

@@ -11,21 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit.errors import InputError, count, first_few
-from segkit.images.outlines import Outline, Outlines
+from segkit.images.numbering import label_pieces
+from segkit.images.outlines import ALL_OBJECTS, Outline, Outlines
 from segkit.images.polygons import Polygon, trace
 from segkit.images.stems import stem_of
 
 
 class Coco:
-    """Objects of many images, each the union of its polygons; crowds (``iscrowd``) are no objects."""
+    """Objects of many images, each the union of its polygons or its run lengths."""
 
     def __init__(self, content: Mapping[str, Any], *, name: str = "COCO file") -> None:
         self._name = name
         try:
-            self._images = {
-                stem_of(PurePosixPath(entry["file_name"].replace("\\", "/"))): entry
+            named = [
+                (stem_of(PurePosixPath(entry["file_name"].replace("\\", "/"))), entry)
                 for entry in content["images"]
-            }
+            ]
+            self._images = dict(named)
             self._classes = {entry["id"]: str(entry["name"]) for entry in content.get("categories") or []}
             self._annotations: defaultdict[Any, list[Mapping[str, Any]]] = defaultdict(list)
             for entry in content["annotations"]:
@@ -37,6 +39,15 @@ class Coco:
                 f"image_id: export it again",
                 source=name,
             ) from error
+        for what, numbers in (
+            ("name", Counter(stem for stem, _ in named)),
+            ("id", Counter(self._ids.values())),
+        ):
+            if twice := [str(one) for one, number in numbers.items() if number > 1]:
+                raise InputError(
+                    f"several images of one {what} ({first_few(twice)}), expected each once: export them to files apart",
+                    source=name,
+                )
         if unlisted := self._annotations.keys() - set(self._ids.values()):
             raise InputError(
                 f"annotations of {count(len(unlisted), 'image')} that it does not list (image_id "
@@ -59,26 +70,58 @@ class Coco:
         times = Counter(found.values())
         return {stem: known for stem, known in found.items() if times[known] == 1 or stem == known}
 
-    def outlines(self, stem: str) -> Outlines:
-        """Return the objects of an image."""
-        objects, left_out = [], Counter[str]()
-        for entry in self._annotations[self._ids[stem]]:
-            segmentation = entry.get("segmentation")
-            if entry.get("iscrowd"):
-                left_out["crowd"] += 1
-            elif not segmentation:
+    def outlines(self, stem: str, *, all_objects: bool = False) -> Outlines:
+        """Return the objects of an image; crowds in several pieces are refused, unless the user says `all_objects` are."""
+        objects, left_out, crowds, boxes = [], Counter[str](), list[str](), list[str]()
+        entry = self._images[stem]
+        sizes = (
+            {(int(entry["height"]), int(entry["width"]))}
+            if entry.get("height") and entry.get("width")
+            else set()
+        )
+        for annotation in self._annotations[entry["id"]]:
+            segmentation, told = annotation.get("segmentation"), str(annotation.get("id", "without id"))
+            if not segmentation:
                 left_out["without segmentation"] += 1
-            else:
-                kind = self._classes.get(entry.get("category_id"), "")
-                objects.append(Outline(self._polygons(segmentation), class_name=kind))
-        height, width = (int(self._images[stem].get(side) or 0) for side in ("height", "width"))
-        return Outlines(objects, left_out, (height, width) if height and width else None)
+                boxes += [told] if annotation.get("bbox") else []
+                continue
+            polygons, n_pieces, size = self._polygons(segmentation)
+            sizes |= set() if size is None else {size}
+            kind = self._classes.get(annotation.get("category_id"), "")
+            objects.append(Outline(polygons, class_name=kind))
+            # annotation tools write so what was drawn with a brush
+            is_crowd = str(annotation.get("iscrowd")).lower() in ("1", "true")
+            crowds += [told] if is_crowd and n_pieces > 1 else []
+        of_image = f"{self._name} ({stem})"
+        if len(sizes) > 1:
+            found = " and ".join(f"{height} x {width}" for height, width in sorted(sizes))
+            raise InputError(
+                f"image and run lengths of {found} pixels, expected one size: export it again",
+                source=of_image,
+            )
+        if boxes:
+            raise InputError(
+                f"{count(len(boxes), 'annotation')} (id {first_few(boxes)}) with a box and without an outline, expected the "
+                "outline of each object: draw it, or remove them",
+                source=of_image,
+            )
+        if crowds and not all_objects:
+            raise InputError(
+                f"{count(len(crowds), 'mask')} (id {first_few(crowds)}) marked iscrowd, in pieces: objects, or groups? "
+                f"If objects, {ALL_OBJECTS}; if groups, draw each object, or remove them",
+                source=of_image,
+            )
+        return Outlines(objects, left_out, next(iter(sizes), None))
 
-    def _polygons(self, segmentation: Any) -> list[Polygon]:
+    def _polygons(self, segmentation: Any) -> tuple[list[Polygon], int, tuple[int, int] | None]:
+        """Return the polygons of an object, the number of its pieces, and the size of its image that run lengths tell."""
         try:
             if isinstance(segmentation, dict):
-                return trace(decode_runs(segmentation["counts"], tuple(segmentation["size"]))).get(1, [])
-            return [[np.asarray(points, dtype=np.float64).reshape(-1, 2)] for points in segmentation]
+                height, width = (int(side) for side in segmentation["size"])
+                mask = decode_runs(segmentation["counts"], (height, width))
+                return trace(mask).get(1, []), label_pieces(mask)[1], (height, width)
+            polygons = [[np.asarray(points, dtype=np.float64).reshape(-1, 2)] for points in segmentation]
+            return polygons, len(polygons), None
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise InputError(
                 f"damaged segmentation ({error}), expected [[x, y, x, y, ...]] or run lengths: export it again",

@@ -11,16 +11,17 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from segkit.errors import InputError
-from segkit.images.outlines import Outline, Outlines, check_label_image
+from segkit.images.outlines import IGNORED, REGION, Outline, Outlines, check_label_image
 from segkit.images.polygons import Polygon, trace
 from segkit.images.write import save_as
 
-_KINDS = ("Feature", "FeatureCollection")
+# Types of objects of QuPath up to version 0.2, where they are the id of the feature.
+_OLD_TYPES = {f"Path{kind}Object": kind.lower() for kind in ("Annotation", "Detection", "Cell", "Tile")}
 
 
 def outlines_from_geojson(content: Any, *, name: str = "GeoJSON") -> Outlines:
-    """Read the objects of parsed GeoJSON."""
-    objects: list[Outline] = []
+    """Read the objects of parsed GeoJSON; annotations of QuPath beside detections are regions it looked for them in."""
+    outlines: list[tuple[str, Outline]] = []
     left_out: Counter[str] = Counter()
     for feature in _features(content, name):
         geometry = feature.get("geometry") or {}
@@ -30,8 +31,36 @@ def outlines_from_geojson(content: Any, *, name: str = "GeoJSON") -> Outlines:
             left_out[kind or "without geometry"] += 1
             continue
         polygons = [coordinates] if kind == "Polygon" else coordinates
-        objects.append(Outline(polygons, _text(properties.get("name")), _class_name(properties)))
-    return Outlines(objects, left_out)
+        outline = Outline(
+            polygons,
+            _text(properties.get("name")),
+            _class_name(properties),
+            _plane(geometry.get("plane") or {}),
+        )
+        role = _role(feature, properties, outline)
+        outlines.append((role, outline._replace(class_name=REGION) if role == "region" else outline))
+    has_detections = any(role in ("detection", "cell") for role, _ in outlines)
+    no_objects = ("region", "ignored", "annotation") if has_detections else ("region", "ignored")
+    return Outlines(
+        [outline for role, outline in outlines if role not in no_objects],
+        left_out,
+        regions=[outline for role, outline in outlines if role in no_objects and role != "ignored"],
+        ignored=[outline for role, outline in outlines if role == "ignored"],
+    )
+
+
+def _role(feature: Mapping[str, Any], properties: Mapping[str, Any], outline: Outline) -> str:
+    """Return what QuPath says an outline is; "" of other programs."""
+    kind = _text(properties.get("objectType") or properties.get("object_type")).lower()
+    if outline.class_name == IGNORED:
+        return "ignored"
+    if outline.class_name == REGION or kind == "tmacore":
+        return "region"
+    return kind or _OLD_TYPES.get(_text(feature.get("id")), "")
+
+
+def _plane(plane: Mapping[str, Any]) -> str:
+    return f"z {plane.get('z', 0)}, t {plane.get('t', 0)}"
 
 
 def write_geojson(

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from segkit.errors import InputError, count
 from segkit.images.coco import Coco
 from segkit.images.geojson import outlines_from_geojson
-from segkit.images.numbering import Mask
+from segkit.images.numbering import Mask, MasksAre
 from segkit.images.outlines import (
+    NOT_ANNOTATED,
     OUTLINE_EXTENSIONS,
     Oddities,
     Outlines,
@@ -44,10 +45,21 @@ class OpenMask:
 
 
 class MaskReader:
-    """Reader of mask files, which are called `kind`; a COCO file, which holds many images, is parsed once."""
+    """Reader of mask files, which are called `kind`; a COCO file, which holds many images, is parsed once.
 
-    def __init__(self, *, axes: str | None = None, unlabelled: int | None = None, kind: str = "mask") -> None:
+    If the user says that masks are instances, every outline is an object.
+    """
+
+    def __init__(
+        self,
+        *,
+        axes: str | None = None,
+        unlabelled: int | None = None,
+        masks_are: MasksAre | None = None,
+        kind: str = "mask",
+    ) -> None:
         self.axes, self.unlabelled, self.kind = axes, unlabelled, kind
+        self._all_objects = masks_are == "instances"
         self._coco: dict[Path, OpenMask] = {}
         self._notes: list[str] = []
         self._oddities: dict[str, Oddities] = {}
@@ -91,7 +103,7 @@ class MaskReader:
                 if page.shape != tuple(wanted):
                     raise size_fault(name, wanted, page.shape, kind=self.kind)
             return [Mask(page, self.unlabelled) for page in file.arrays]
-        outlines = _outlines_of(file.source, stem, file.path)
+        outlines = self._outlines_of(file.source, stem, file.path)
         size = outlines.shape if sizes is None else sizes[0]
         if size is None:
             raise InputError(
@@ -99,8 +111,24 @@ class MaskReader:
                 source=file.path,
             )
         name = f"{file.path} ({stem})" if isinstance(file.source, Coco) else str(file.path)
-        labels, self._oddities[stem] = paint(outlines, (size[0], size[1]), name=name)
-        return [Mask(labels, is_outlined=True)]
+        labels, self._oddities[stem] = paint(
+            outlines, (size[0], size[1]), name=name, all_objects=self._all_objects
+        )
+        is_partial = (labels == NOT_ANNOTATED).any()
+        return [Mask(labels, NOT_ANNOTATED if is_partial else None, is_outlined=True)]
+
+    def _outlines_of(self, source: Outlines | Coco, stem: str, path: Path) -> Outlines:
+        """Return the outlines of one image: by its stem of a COCO file of several images."""
+        if isinstance(source, Outlines):
+            return source
+        known = source.stems[0] if len(source.stems) == 1 else source.stem_for(stem)
+        if known is None:
+            raise InputError(
+                f"COCO file of {count(len(source.stems), 'image')}, none of them called {stem}, expected that image: "
+                f"rename it in the file, or give the folder of images (load_pairs)",
+                source=path,
+            )
+        return source.outlines(known, all_objects=self._all_objects)
 
 
 def size_fault(
@@ -146,12 +174,12 @@ def read_instances(path: str | Path, shape: tuple[int, int] | None = None) -> ND
     UserWarning
         If objects overlap, lie outside the image, or have no area.
     """
-    path, reader = Path(path), MaskReader(kind="label image")
+    path, reader = Path(path), MaskReader(masks_are="instances", kind="label image")
     file = reader.open(path)
     if file.n_pages is not None and file.n_pages > 1:
         raise InputError(f"{file.n_pages} pages, expected one: save each page as a file", source=path)
     [mask] = reader.pages(file, path.name, None if shape is None else [shape])
-    labels = check_label_image(mask.values, name=str(path))
+    labels = check_label_image(mask.labels, name=str(path))
     for note in reader.notes:
         warnings.warn(note, stacklevel=2)
     return labels
@@ -174,19 +202,3 @@ def open_objects(path: Path) -> Outlines | Coco | None:
     if isinstance(content, dict) and "images" in content and "annotations" in content:
         return Coco(content, name=str(path))
     return outlines_from_geojson(content, name=str(path))
-
-
-def _outlines_of(source: Outlines | Coco, stem: str, path: Path) -> Outlines:
-    """Return the outlines of one image: by its stem of a COCO file of several images."""
-    if isinstance(source, Outlines):
-        return source
-    if len(source.stems) == 1:
-        return source.outlines(source.stems[0])
-    known = source.stem_for(stem)
-    if known is None:
-        raise InputError(
-            f"COCO file of {count(len(source.stems), 'image')}, none of them called {stem}, expected that image: "
-            f"rename it in the file, or give the folder of images (load_pairs)",
-            source=path,
-        )
-    return source.outlines(known)

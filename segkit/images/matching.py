@@ -25,7 +25,7 @@ from segkit.images.stems import (
     stem_of,
 )
 
-_LEAVE_OUT = ", or train without such images (--set data.only_annotated=true, in Python only_annotated=True)"
+LEAVE_OUT = ", or train without such images (--set data.only_annotated=true, in Python only_annotated=True)"
 
 
 class Pair(NamedTuple):
@@ -218,7 +218,7 @@ def match(
         found.notes.append(told)
         lonely = []
     # images are left out beside others with masks only
-    cure = _LEAVE_OUT if can_leave_out and found.pairs else ""
+    cure = LEAVE_OUT if can_leave_out and found.pairs else ""
     if files.is_coco:
         found.add(_without_entry(lonely, others, masks.name, cure))
     elif lonely or others:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,22 +16,35 @@ from segkit.images.polygons import Polygon, fill
 OUTLINE_EXTENSIONS = (".geojson", ".json", ".roi", ".zip")
 
 LARGEST_ID = int(np.iinfo(np.int32).max)
+# In the label image of outlines, where nobody has looked for objects.
+NOT_ANNOTATED = -1
+# Classes of QuPath for outlines that are no objects.
+REGION, IGNORED = "Region*", "Ignore*"
+# An outline that holds more others may be a region that they were drawn in.
+_MOST_HELD = 2
+ALL_OBJECTS = "--set data.masks=instances"
 
 
 class Outline(NamedTuple):
-    """Rings of points (x, y) of each polygon of an object, its name and its class."""
+    """Rings of points (x, y) of each polygon of an object, its name, its class, and its plane in a stack."""
 
     polygons: list[Polygon]
     name: str = ""
     class_name: str = ""
+    plane: str = ""
 
 
 class Outlines(NamedTuple):
-    """Objects of one image in the order of the file, and the number of entries without area of each kind."""
+    """Objects of one image in the order of the file, the number of entries without area of each kind, and its size.
+
+    Objects were looked for in `regions` only, if there are any, and not where the image is `ignored`.
+    """
 
     objects: list[Outline]
     left_out: Counter[str]
     shape: tuple[int, int] | None = None
+    regions: Sequence[Outline] = ()
+    ignored: Sequence[Outline] = ()
 
 
 def check_label_image(labels: ArrayLike, *, name: str = "label image") -> NDArray[np.int32]:
@@ -66,27 +80,41 @@ class Oddities(NamedTuple):
     n_pixels: int  # of theirs that were of an earlier one
     n_covered: int
     classes: Counter[str]
+    n_regions: int
+    n_ignored: int
+    is_blank: bool  # without any object
 
 
 def paint(
-    outlines: Outlines, shape: tuple[int, int], *, name: str = "outlines"
+    outlines: Outlines, shape: tuple[int, int], *, name: str = "outlines", all_objects: bool = False
 ) -> tuple[NDArray[np.int32], Oddities]:
-    """Make the label image of outlines; ids are their names if those are numbers, and the later object lies on top."""
+    """Make the label image of outlines; ids are their names if those are numbers, and the later object lies on top.
+
+    An outline that holds several others is refused, unless the user says that `all_objects` are.
+    """
     if outlines.shape is not None and outlines.shape != shape:
         raise InputError(
             f"outlines for an image of {_size(outlines.shape)} pixels, image of {_size(shape)}, "
             f"expected one size: export them for this image",
             source=name,
         )
+    if len(planes := sorted({outline.plane for outline in outlines.objects} - {""}, key=_by_numbers)) > 1:
+        raise InputError(
+            f"outlines of {len(planes)} slices ({first_few(planes)}) for an image of one plane, expected those of one: save "
+            "them by slice, or, if all belong to this plane, remove their positions (ImageJ: ROI Manager, More, Remove "
+            "Positions)",
+            source=name,
+        )
     labels = np.zeros(shape, dtype=np.int32)
     n_empty = n_over = n_pixels = 0
+    areas, n_held = dict[int, int](), Counter[int]()
     for object_id, outline in zip(_ids(outlines.objects), outlines.objects, strict=True):
-        try:
-            top, left, inside = fill(outline.polygons, shape)
-        except InputError as fault:
-            raise InputError(f"{fault}", source=name) from fault
-        box = labels[top : top + inside.shape[0], left : left + inside.shape[1]]
-        n_shared = int(np.count_nonzero(box[inside]))
+        box, inside = _inside(outline, labels, name)
+        areas[object_id] = int(np.count_nonzero(inside))
+        if n_shared := int(np.count_nonzero(box[inside])):
+            others, numbers = np.unique(box[inside & (box > 0)], return_counts=True)
+            n_held[object_id] += int(np.count_nonzero(numbers == [areas[other] for other in others.tolist()]))
+            n_held.update(others[numbers == areas[object_id]].tolist())
         n_empty += not inside.any()
         n_over += n_shared > 0
         n_pixels += n_shared
@@ -94,7 +122,54 @@ def paint(
     n_drawn = len(np.setdiff1d(labels, (0,)))
     n_covered = len(outlines.objects) - n_empty - n_drawn
     classes = Counter(outline.class_name for outline in outlines.objects)
-    return labels, Oddities(outlines.left_out, n_empty, n_over, n_pixels, n_covered, classes)
+    [(holder, most)] = n_held.most_common(1) or [(0, 0)]
+    if most > _MOST_HELD and not all_objects:
+        raise InputError(
+            f"an outline of {areas[holder]:,} pixels holds {most} others: a region with objects in it, or an object? "
+            f"Remove the region, or give it the class {REGION} in QuPath; if it is an object, {ALL_OBJECTS}",
+            source=name,
+        )
+    _mark(outlines, labels, name)
+    numbers_of = len(outlines.regions), len(outlines.ignored)
+    blank = not (n_drawn or outlines.regions or all_objects)
+    return labels, Oddities(
+        outlines.left_out, n_empty, n_over, n_pixels, n_covered, classes, *numbers_of, is_blank=blank
+    )
+
+
+def _inside(
+    outline: Outline, labels: NDArray[np.int32], name: str
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Return the part of a label image around an outline, and the pixels inside."""
+    try:
+        top, left, inside = fill(outline.polygons, labels.shape)
+    except InputError as fault:
+        raise InputError(f"{fault}", source=name) from fault
+    return labels[top : top + inside.shape[0], left : left + inside.shape[1]], inside
+
+
+def _mark(outlines: Outlines, labels: NDArray[np.int32], name: str) -> None:
+    """Mark the pixels at which nobody has looked for objects: outside of all regions, and where they are ignored."""
+    annotated, n_doubtful = np.zeros_like(labels), 0
+    areas = Counter(labels.ravel().tolist()) if outlines.regions else {}
+    for region in outlines.regions:
+        part, inside = _inside(region, annotated, name)
+        part[inside] = 1
+        part, inside = _inside(region, labels, name)
+        found = Counter(part[inside].tolist())
+        n_held = sum(number == areas[one] for one, number in found.items() if one)
+        n_doubtful += region.class_name != REGION and n_held < _MOST_HELD
+    if n_doubtful:
+        raise InputError(
+            f"{count(n_doubtful, 'annotation')} beside detections with none or one of them inside: objects, or regions? "
+            f"Make objects detections in QuPath, or give regions the class {REGION}",
+            source=name,
+        )
+    if outlines.regions:
+        labels[(annotated == 0) & (labels == 0)] = NOT_ANNOTATED
+    for region in outlines.ignored:
+        part, inside = _inside(region, labels, name)
+        part[inside] = NOT_ANNOTATED
 
 
 def describe_oddities(found: Mapping[str, Oddities]) -> list[str]:
@@ -102,9 +177,9 @@ def describe_oddities(found: Mapping[str, Oddities]) -> list[str]:
     left_out = sum((one.left_out for one in found.values()), Counter[str]())
     classes = sum((one.classes for one in found.values()), Counter[str]())
 
-    def objects(field: str) -> str:
+    def objects(field: str, noun: str = "object") -> str:
         numbers = {name: getattr(one, field) for name, one in found.items()}
-        return f"{count(sum(numbers.values()), 'object')} ({first_few([n for n, number in numbers.items() if number])})"
+        return f"{count(sum(numbers.values()), noun)} ({first_few([n for n, number in numbers.items() if number])})"
 
     notes = []
     if left_out:
@@ -121,6 +196,17 @@ def describe_oddities(found: Mapping[str, Oddities]) -> list[str]:
         )
     if any(one.n_covered for one in found.values()):
         notes.append(f"{objects('n_covered')} covered by later ones as a whole: left out")
+    if any(one.n_regions for one in found.values()):
+        notes.append(
+            f"{objects('n_regions', 'region')} around objects: no objects themselves, and pixels outside count as not "
+            "annotated"
+        )
+    if any(one.n_ignored for one in found.values()):
+        notes.append(
+            f"{objects('n_ignored', 'outline')} of class {IGNORED}: pixels inside count as not annotated"
+        )
+    if blank := [name for name, one in found.items() if one.is_blank]:
+        notes.append(f"{count(len(blank), 'image')} without any outline of an object ({first_few(blank)})")
     if len(classes) > 1:
         told = ", ".join(f"{number} {kind or 'without class'}" for kind, number in classes.most_common())
         notes.append(f"objects of several classes ({told}): all are read as object")
@@ -134,6 +220,11 @@ def _ids(objects: Sequence[Outline]) -> list[int]:
         if len(set(ids)) == len(ids) and all(0 < object_id <= LARGEST_ID for object_id in ids):
             return ids
     return list(range(1, len(objects) + 1))
+
+
+def _by_numbers(plane: str) -> list[int]:
+    """Sort planes by the numbers in their names."""
+    return [int(number) for number in re.findall(r"-?\d+", plane)]
 
 
 def _size(shape: tuple[int, int]) -> str:

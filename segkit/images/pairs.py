@@ -20,7 +20,7 @@ from segkit.images.axes import Stack
 from segkit.images.findings import Findings
 from segkit.images.labels import NAME_THEM, OR_OBJECTS, LabelMap
 from segkit.images.masks import MaskReader
-from segkit.images.matching import Pair, match, match_objects
+from segkit.images.matching import LEAVE_OUT, Pair, match, match_objects
 from segkit.images.numbering import (
     CLASS_NAMES,
     UNLABELLED_OBJECT,
@@ -32,6 +32,7 @@ from segkit.images.numbering import (
     describe_broken,
     describe_numbers,
 )
+from segkit.images.outlines import ALL_OBJECTS
 from segkit.images.pixel_size import PixelSize, read_pixel_size, read_z_step
 from segkit.images.read import check_image
 from segkit.images.reading import Reading, joined, neighbours
@@ -223,12 +224,14 @@ def survey(
         objects = match_objects(images, Path(instances), matched, only_annotated=only_annotated)
         known = {str(fault) for fault in found.faults}
         found.faults += [fault for fault in objects.faults if str(fault) not in known]
-    reader = PairReader(reading, [entry.image for entry in matched.pairs], unlabelled=options.unlabelled)
+    reader = PairReader(reading, [entry.image for entry in matched.pairs], options)
     found.reading = reader.reading
     for item in reader.read(matched.pairs, None if objects is None else objects.pairs):
         page = item.page
         is_sparse = only_annotated or reader.reading.context > 0
-        if is_sparse and list(item.mask.held) == [item.mask.unlabelled]:
+        if is_sparse and (
+            list(item.mask.held) == [item.mask.unlabelled] or (only_annotated and _may_be_missed(item.mask))
+        ):
             blank.append(page.stem)
             continue
         found.facts.add(page)
@@ -238,11 +241,23 @@ def survey(
         found.notes.append(
             f"{count(len(blank), 'mask')} without a labelled pixel left out ({first_few(blank)})"
         )
+    doubtful = [item.page.stem for item in found.items if _may_be_missed(item.mask)]
+    if doubtful and options.masks_are != "instances":
+        told = (
+            f"without any outline of an object ({first_few(doubtful)}): nothing there, or not annotated yet?"
+        )
+        cures = f"If nothing, {ALL_OBJECTS}; else annotate them{LEAVE_OUT}"
+        found.faults.append(InputError(f"{count(len(doubtful), 'image')} {told} {cures}"))
     if reader.reading.range is None:  # else all are scaled alike
         found.notes += found.attempt(check_scales, found.facts.scales) or []
     _interpret(found, options, has_objects=objects is not None, has_blank=bool(blank))
     found.notes += describe_copies(found.facts.digests)
     return found
+
+
+def _may_be_missed(mask: Mask) -> bool:
+    """Return whether outlines tell of no object, and of no region without objects: many tools list every image."""
+    return mask.is_outlined and list(mask.held) == [0]
 
 
 def _interpret(found: Survey, options: MaskOptions, *, has_objects: bool, has_blank: bool) -> None:
@@ -257,7 +272,8 @@ def _interpret(found: Survey, options: MaskOptions, *, has_objects: bool, has_bl
         options = options._replace(masks_are="classes")
     if told := found.attempt(describe_numbers, masks, options):
         found.notes = [told[0], *found.notes, *told[1:]]
-        options = MaskOptions(CLASS_NAMES, None if shown is None else UNLABELLED_OBJECT)
+        is_partial = shown is not None or any(mask.unlabelled is not None for mask in masks.values())
+        options = MaskOptions(CLASS_NAMES, UNLABELLED_OBJECT if is_partial else None)
         found.masks_are, found.objects = "instances", masks
         masks = found.masks = {stem: Mask(mask.classes, options.unlabelled) for stem, mask in masks.items()}
     is_sound = len(found.faults) == n_faults
@@ -287,7 +303,7 @@ def _interpret(found: Survey, options: MaskOptions, *, has_objects: bool, has_bl
         found.objects = objects
         found.attempt(check_numbers, objects, key="data.instances", cure="give them as masks")
         ids_of = {stem: label_map.encode(masks[stem].values) for stem in objects}
-        labels_of = {stem: mask.values for stem, mask in objects.items()}
+        labels_of = {stem: mask.labels for stem, mask in objects.items()}
         found.notes += describe_broken(objects) + compare_with_classes(labels_of, ids_of, label_map.names[0])
 
 
@@ -295,14 +311,18 @@ class PairReader(Findings):
     """Reader of images and their masks, one after the other; faults and notes are gathered, and the next is read."""
 
     def __init__(
-        self, reading: Reading | None = None, images: Sequence[Path] = (), *, unlabelled: int | None = None
+        self,
+        reading: Reading | None = None,
+        images: Sequence[Path] = (),
+        options: MaskOptions = MaskOptions(),  # noqa: B008
     ) -> None:
         super().__init__()
         self.reading = reading or Reading()
         learnt = self.attempt(self.reading.learn, images) if images else self.reading
         self.reading = learnt or replace(self.reading, range="0..1", is_learnt=True)
-        self._masks = MaskReader(axes=self.reading.axes, unlabelled=unlabelled)
-        self._objects = MaskReader(axes=self.reading.axes, kind="label image")
+        axes, masks_are = self.reading.axes, options.masks_are
+        self._masks = MaskReader(axes=axes, unlabelled=options.unlabelled, masks_are=masks_are)
+        self._objects = MaskReader(axes=axes, masks_are="instances", kind="label image")
 
     def read(self, pairs: Sequence[Pair], objects: Sequence[Pair] | None = None) -> Iterator[Item]:
         """Read pair after pair, with the objects of the images if they are given."""

@@ -33,7 +33,7 @@ def outlines_from_rois(path: str | Path) -> Outlines:
             roi = roifile.ImagejRoi.frombytes(content)
             rings = _rings(roi, roifile)
             if rings:
-                objects.append(Outline([rings], roi.name))
+                objects.append(Outline([rings], roi.name, plane=_plane(roi)))
             else:
                 left_out[roi.roitype.name.lower()] += 1
     except InputError:
@@ -117,6 +117,13 @@ def _contents(path: Path) -> Iterator[bytes]:
             yield file.read(name)
 
 
+def _plane(roi: Any) -> str:
+    """Return the slice of a stack that a region was drawn on; "" of those that are on all."""
+    if roi.z_position or roi.t_position:
+        return f"z {roi.z_position}, t {roi.t_position}"
+    return str(roi.position) if roi.position else ""
+
+
 def _rings(roi: Any, roifile: ModuleType) -> list[Ring]:
     """Return the rings of a region; none if it has no area."""
     types = roifile.ROI_TYPE
@@ -129,15 +136,18 @@ def _rings(roi: Any, roifile: ModuleType) -> list[Ring]:
 
 
 def _box(roi: Any, *, is_oval: bool) -> NDArray[np.float64]:
-    """Return the outline of a rectangle or an oval."""
+    """Return the outline of a rectangle, whose corners may be round, or an oval."""
     x, y, width, height = roi.left, roi.top, roi.right - roi.left, roi.bottom - roi.top
     if roi.subpixelrect:
         x, y, width, height = roi.xd, roi.yd, roi.widthd, roi.heightd
     unit = np.array([(0, 0), (1, 0), (1, 1), (0, 1)], dtype=np.float64)
-    if is_oval:
+    size = np.array([width, height])
+    # width and height of the ellipse whose quarters are the corners
+    corner = size if is_oval else np.minimum(roi.rounded_rect_arc_size, size)
+    if (corner > 0).all():
         angles = 2 * np.pi * (np.arange(_N_POINTS_OF_OVAL) + 0.5) / _N_POINTS_OF_OVAL
         unit = 0.5 + 0.5 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    outline: NDArray[np.float64] = unit * (width, height) + (x, y)
+    outline: NDArray[np.float64] = unit * corner + (unit > 0.5) * (size - corner) + (x, y)
     return outline
 
 

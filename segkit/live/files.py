@@ -104,7 +104,10 @@ def read_existing(
     images: Path, masks: Path, classes: Sequence[LabelClass] | None, reading: Reading | None = None
 ) -> ExistingMasks:
     """Read masks of classes as label images."""
-    matched, reader = match(images, masks, only_annotated=True), PairReader(reading, unlabelled=UNLABELLED)
+    matched, reader = (
+        match(images, masks, only_annotated=True),
+        PairReader(reading, options=MaskOptions(unlabelled=UNLABELLED)),
+    )
     found = {item.page.stem: item.mask for item in reader.read(matched.pairs)}
     matched.add(reader)
     numbered = matched.attempt(describe_numbers, found, MaskOptions(unlabelled=UNLABELLED))

@@ -93,7 +93,7 @@ def measure_folder(
         if folder is not None:
             refuse_nesting(folder, output)
     matched, notes = _match(masks, images, skip)
-    plan = _plan(matched, output, MaskReader(axes=axes, unlabelled=unlabelled), overlay=overlay)
+    plan = _plan(matched, output, _reader(options, axes), overlay=overlay)
     jobs = plan.jobs
     label_map, told = _classes(plan.masks, options)
     tables = [output / OBJECTS_FILE, output / IMAGES_FILE]
@@ -109,13 +109,17 @@ def measure_folder(
     for path in files:
         refuse_unwritable(path, within=output)
     follow = (progress or pass_on)(jobs, "Measuring")
-    reader = MaskReader(axes=axes, unlabelled=unlabelled)
+    reader = _reader(options, axes)
     rows = (
         entry for job in follow for entry in _measure_file(job, reader, label_map, given, overlay=overlay)
     )
     summaries = write_objects(tables[0], rows)
     write_images(tables[1], summaries, classes=() if label_map is None else label_map.names[1:])
     return MeasuredFolder(summaries, [told[0], *notes, *plan.notes, *told[1:]], files)
+
+
+def _reader(options: MaskOptions, axes: str | None) -> MaskReader:
+    return MaskReader(axes=axes, unlabelled=options.unlabelled, masks_are=options.masks_are)
 
 
 def _match(

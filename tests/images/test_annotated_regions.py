@@ -78,3 +78,10 @@ def test_a_level_has_fewer_pixels(read):
 )
 def test_regions_that_do_not_fit(read, regions, message):
     assert message in complaint(read, *regions)
+
+
+def test_detections_beside_annotations_are_no_regions(read):
+    cell = region(110, 130, 5, "tumour")
+    cell["properties"]["objectType"] = "detection"
+    data = read(region(100, 120, 40, "tumour"), region(500, 700, 30, "background"), cell)
+    assert (len(data.images), data.messages[1]) == (2, "1 detection beside annotations left out")

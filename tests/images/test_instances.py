@@ -290,14 +290,13 @@ def test_coco_of_one_image(tmp_path):
         [],
     ]
     annotations = [{"id": 90 + i, "image_id": 4, "segmentation": one} for i, one in enumerate(segmentations)]
-    annotations += [{"id": 99, "image_id": 4, "iscrowd": 1, "segmentation": segmentations[1]}]
     content = {"images": [entry], "annotations": annotations}
     (tmp_path / "a.json").write_text(json.dumps(content))
     labels, told = read_told(tmp_path / "a.json")
     expected = 3 * mask.astype(int)
     expected[:2, :2] = expected[0, 4:] = 1
     np.testing.assert_array_equal(labels, expected)
-    assert told[0] == ("2 outlines without area left out (1 crowd, 1 without segmentation; a.json)")
+    assert told[0] == "1 outline without area left out (1 without segmentation; a.json)"
     assert complaint(read_instances, tmp_path / "a.json", (6, 6)).endswith(
         "outlines for an image of 5 x 6 pixels, image of 6 x 6, expected one size: export them for this image"
     )
@@ -326,3 +325,191 @@ def test_coco_images_are_found_by_path_or_name():
     ]
     coco = Coco({"images": images, "annotations": []})
     assert coco.match(["x/a", "a", "z/b"]) == {"x/a": "x/a", "z/b": "b"}
+
+
+def pieces(shape, *boxes):
+    """A mask of boxes: top, left, bottom, right."""
+    mask = np.zeros(shape, dtype=np.uint8)
+    for top, left, bottom, right in boxes:
+        mask[top:bottom, left:right] = 1
+    return mask
+
+
+def write_coco(path, annotations, **image):
+    entry = {"id": 1, "file_name": "a.png", "height": 8, "width": 9, **image}
+    annotations = [{"id": 5 + n, "image_id": 1, **one} for n, one in enumerate(annotations)]
+    path.write_text(json.dumps({"images": [entry], "annotations": annotations}))
+    return path
+
+
+@pytest.mark.parametrize("crowd", [1, True, "1"])
+def test_masks_drawn_with_a_brush_are_objects(tmp_path, crowd):
+    """CVAT writes them as run lengths marked iscrowd."""
+    brush = pieces((8, 9), (1, 1, 4, 4), (4, 4, 6, 6))
+    runs_of = {"size": [8, 9], "counts": runs(brush)}
+    annotations = [
+        {"iscrowd": crowd, "segmentation": runs_of},
+        {"iscrowd": 0, "segmentation": [[6, 0, 9, 0, 9, 2, 6, 2]]},
+        {"iscrowd": "0", "segmentation": [[7, 5, 9, 5, 9, 7, 7, 7]]},
+    ]
+    labels, told = read_told(write_coco(tmp_path / "a.json", annotations))
+    assert told == []
+    expected = brush.astype(int)
+    expected[:2, 6:], expected[5:7, 7:] = 2, 3
+    np.testing.assert_array_equal(labels, expected)
+
+
+def test_boxes_without_outlines_are_refused(tmp_path):
+    annotations = [{"bbox": [0, 0, 4, 4], "segmentation": []}, {"segmentation": [[6, 0, 9, 0, 9, 2]]}]
+    path = write_coco(tmp_path / "a.json", annotations)
+    assert complaint(read_instances, path) == (
+        f"{path} (a): 1 annotation (id 5) with a box and without an outline, expected the outline of each object: draw it, "
+        "or remove them"
+    )
+
+
+@pytest.mark.parametrize("image", [{}, {"height": None, "width": None}])
+def test_run_lengths_of_another_size_than_the_image(tmp_path, image):
+    annotations = [{"segmentation": {"size": [9, 8], "counts": runs(np.eye(9, 8, dtype=np.uint8))}}]
+    path = write_coco(tmp_path / "a.json", annotations, **image)
+    assert "9 x 8" in complaint(read_instances, path, (8, 9))
+
+
+def test_run_lengths_of_two_sizes(tmp_path):
+    masks = [np.eye(*size, dtype=np.uint8) for size in ((4, 5), (5, 4))]
+    annotations = [{"segmentation": {"size": list(mask.shape), "counts": runs(mask)}} for mask in masks]
+    path = write_coco(tmp_path / "a.json", annotations, height=0, width=0)
+    assert complaint(read_instances, path) == (
+        f"{path} (a): image and run lengths of 4 x 5 and 5 x 4 pixels, expected one size: export it again"
+    )
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [({"id": 2, "file_name": "a.tif"}, "one name (a)"), ({"id": 1, "file_name": "b.png"}, "one id (1)")],
+)
+def test_images_of_one_name_in_a_coco_file(second, told):
+    content = {"images": [{"id": 1, "file_name": "a.png"}, second], "annotations": []}
+    assert complaint(Coco, content, name="f.json") == (
+        f"f.json: several images of {told}, expected each once: export them to files apart"
+    )
+
+
+def square(left, top, side, **properties):
+    right, bottom = left + side, top + side
+    return feature([[[left, top], [right, top], [right, bottom], [left, bottom]]], **properties)
+
+
+def quick_geojson(path, features):
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    return path
+
+
+KINDS_OF_QUPATH = [
+    ({"objectType": "annotation"}, {"objectType": "detection"}),
+    ({"objectType": "annotation"}, {"objectType": "cell"}),
+    ({"objectType": "tmaCore"}, {}),
+    ({"classification": {"name": "Region*"}}, {"objectType": "annotation"}),
+    ({"object_type": "annotation"}, {"object_type": "detection"}),
+]
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize(("region", "objects"), KINDS_OF_QUPATH)
+def test_regions_around_objects_are_no_objects(tmp_path, region, objects, is_last):
+    """QuPath exports the annotation in which it detected cells beside these cells."""
+    cells = [square(left, 2, 2, **objects) for left in (2, 5, 9)]
+    around = square(1, 1, 8, **region)
+    path = quick_geojson(tmp_path / "a.geojson", [*cells, around] if is_last else [around, *cells])
+    labels, told = read_told(path, (12, 14))
+    expected = np.zeros((12, 14), dtype=int)
+    for number, left in enumerate((2, 5, 9)):
+        expected[2:4, left : left + 2] = number + 1
+    np.testing.assert_array_equal(labels, expected)
+    assert told[0] == (
+        "1 region (a.geojson) around objects: no objects themselves, and pixels outside count as not annotated"
+    )
+
+
+def test_regions_of_old_versions_of_qupath(tmp_path):
+    features = [square(0, 0, 9) | {"id": "PathAnnotationObject"}]
+    features += [square(left, 2, 2) | {"id": "PathDetectionObject"} for left in (2, 5)]
+    labels, _ = read_told(quick_geojson(tmp_path / "a.geojson", features), (9, 9))
+    assert np.count_nonzero(labels) == 8
+
+
+def test_an_annotation_beside_detections_may_be_either(tmp_path):
+    features = [square(0, 0, 3, objectType="annotation"), square(4, 4, 3, objectType="detection")]
+    path = quick_geojson(tmp_path / "a.geojson", features)
+    assert complaint(read_instances, path, (9, 9)) == (
+        f"{path}: 1 annotation beside detections with none or one of them inside: objects, or regions? Make objects "
+        "detections in QuPath, or give regions the class Region*"
+    )
+
+
+def test_ignored_regions_hold_no_objects(tmp_path):
+    features = [square(0, 0, 3), square(5, 5, 3), square(4, 4, 5, classification={"name": "Ignore*"})]
+    labels, told = read_told(quick_geojson(tmp_path / "a.geojson", features), (9, 9))
+    assert labels.sum() == 9
+    assert told == ["1 outline (a.geojson) of class Ignore*: pixels inside count as not annotated"]
+
+
+def slices_of_imagej(path, positions):
+    rois = [
+        roifile.ImagejRoi(roitype=roifile.ROI_TYPE.RECT, left=3 * n, right=3 * n + 2, bottom=2, **position)
+        for n, position in enumerate(positions)
+    ]
+    with zipfile.ZipFile(path, "w") as file:
+        for number, roi in enumerate(rois):
+            file.writestr(f"{number}.roi", roi.tobytes())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("positions", "told"),
+    [
+        ([{"position": 10}, {"position": 2}, {"position": 0}], "2 slices (2, 10)"),
+        (
+            [{"z_position": 1, "t_position": 1}, {"z_position": 1, "t_position": 2}],
+            "2 slices (z 1, t 1, z 1, t 2)",
+        ),
+    ],
+)
+def test_regions_of_several_slices_are_refused(tmp_path, positions, told):
+    path = slices_of_imagej(tmp_path / "a.zip", positions)
+    assert complaint(read_instances, path, (9, 9)) == (
+        f"{path}: outlines of {told} for an image of one plane, expected those of one: save them by slice, or, if all "
+        "belong to this plane, remove their positions (ImageJ: ROI Manager, More, Remove Positions)"
+    )
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [
+        [{"position": 4}, {"position": 4}, {"position": 0}],
+        [
+            {"c_position": 1, "z_position": 1, "t_position": 1},
+            {"c_position": 2, "z_position": 1, "t_position": 1},
+        ],
+    ],
+)
+def test_regions_of_one_slice_are_read(tmp_path, positions):
+    path = slices_of_imagej(tmp_path / "a.zip", positions)
+    assert read_instances(path, (9, 9)).max() == len(positions)
+
+
+def test_outlines_of_several_planes_of_qupath(tmp_path):
+    features = [square(0, 0, 2), square(4, 4, 2)]
+    features[1]["geometry"]["plane"] = {"c": -1, "z": 3, "t": 0}
+    path = quick_geojson(tmp_path / "a.geojson", features)
+    assert "outlines of 2 slices (z 0, t 0, z 3, t 0) for an image" in complaint(read_instances, path, (9, 9))
+
+
+def test_rectangles_with_round_corners(tmp_path):
+    roi = roifile.ImagejRoi(
+        roitype=roifile.ROI_TYPE.RECT, left=2, top=3, right=42, bottom=23, rounded_rect_arc_size=16
+    )
+    (tmp_path / "a.roi").write_bytes(roi.tobytes())
+    rows, columns = np.indices((30, 50)) + 0.5
+    from_core = np.maximum(np.abs(rows - 13) - 2, 0), np.maximum(np.abs(columns - 22) - 12, 0)
+    np.testing.assert_array_equal(read_instances(tmp_path / "a.roi", (30, 50)) == 1, np.hypot(*from_core) < 8)

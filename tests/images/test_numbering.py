@@ -318,7 +318,14 @@ def test_one_coco_file_for_all_images(folders, tmp_path):
     for stem in "ab":
         save(images / f"{stem}.png", noise(stem))
     (tmp_path / "coco.json").write_text(json.dumps(coco("abc", height=40, width=48)))
-    dataset = load_pairs(images, tmp_path / "coco.json")
+    assert complaint(images, tmp_path / "coco.json") == (
+        "1 image without any outline of an object (a): nothing there, or not annotated yet? If nothing, "
+        "--set data.masks=instances; else annotate them, or train without such images (--set data.only_annotated=true, in "
+        "Python only_annotated=True)"
+    )
+    dataset = load_pairs(images, tmp_path / "coco.json", only_annotated=True)
+    assert dataset.stems == ["b"]
+    dataset = load_pairs(images, tmp_path / "coco.json", masks_are="instances")
     assert dataset.messages == [
         "masks number objects: 2 objects in 2 masks",
         "coco.json has 1 entry without image (c): left out",
@@ -397,3 +404,47 @@ def test_numbers_of_objects():
     assert numbers.n_pieces.tolist() == [1, 2, 1]
     assert numbers.areas.tolist() == [1, 3, 1]
     assert numbers.n_at_border == 1
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_an_outline_that_holds_several_others_may_be_a_region(folders, is_last):
+    images, masks = folders
+    save(images / "a.png", noise("a"))
+    around = [[0, 0], [40, 0], [40, 38], [0, 38]]
+    cells = [[[left, 2], [left + 5, 2], [left + 5, 7], [left, 7]] for left in (2, 9, 16)]
+    rings = [*cells, around] if is_last else [around, *cells]
+    features = [{"type": "Feature", "geometry": {"type": "Polygon", "coordinates": [ring]}} for ring in rings]
+    masks.mkdir()
+    path = masks / "a.geojson"
+    path.write_text(json.dumps(features))
+    assert complaint(images, masks) == (
+        f"{path}: an outline of 1,520 pixels holds 3 others: a region with objects in it, or an object? Remove the region, "
+        "or give it the class Region* in QuPath; if it is an object, --set data.masks=instances"
+    )
+    n_objects = 1 if is_last else 4
+    assert load_pairs(images, masks, masks_are="instances").instances[0].max() == 4
+    assert len(np.unique(load_pairs(images, masks, masks_are="instances").instances[0])) == 1 + n_objects
+    features[rings.index(around)]["properties"] = {"classification": {"name": "Region*"}}
+    path.write_text(json.dumps(features))
+    dataset = load_pairs(images, masks)
+    assert len(np.unique(dataset.instances[0])) == 4
+    assert np.unique(dataset.masks[0], return_counts=True)[1].tolist() == [
+        38 * 40 - 75,
+        40 * 48 - 38 * 40,
+        75,
+    ]
+
+
+def test_crowds_in_pieces_may_be_groups(folders):
+    images, masks = folders
+    save(images / "a.png", noise("a"))
+    two = [[0, 0, 4, 0, 4, 4, 0, 4], [9, 9, 14, 9, 14, 14, 9, 14]]
+    annotation = {"id": 7, "image_id": 0, "iscrowd": 1, "segmentation": two}
+    masks.mkdir()
+    path = masks / "a.json"
+    path.write_text(json.dumps({"images": [{"id": 0, "file_name": "a.png"}], "annotations": [annotation]}))
+    assert complaint(images, masks) == (
+        f"{path} (a): 1 mask (id 7) marked iscrowd, in pieces: objects, or groups? If objects, --set "
+        "data.masks=instances; if groups, draw each object, or remove them"
+    )
+    assert np.count_nonzero(load_pairs(images, masks, masks_are="instances").instances[0] == 1) == 41
