@@ -18,6 +18,7 @@ from segkit._common import FloatArray
 from segkit.errors import ConfigError, InputError, count
 from segkit.images.pixel_size import PixelSize, checked_size, micrometres, size_in_tiff
 from segkit.images.read import TIFF_EXTENSIONS, to_float
+from segkit.images.shown import as_shown, offset_in
 
 SLIDE_EXTENSIONS = (".svs", ".ndpi", ".scn", ".mrxs", ".bif")
 ZARR_EXTENSIONS = (".zarr",)
@@ -227,9 +228,14 @@ def _open_tiff(path: Path, level: int) -> LargeImage:
         array = zarr.open_array(series.levels[level].aszarr(multiscales=False), mode="r")
         height, width = (series.shape[axes.index(axis)] / array.shape[axes.index(axis)] for axis in "yx")
         grid = Grid.of(size_in_tiff(file), (height, width))
-        return _of_array(
-            path, array, axes, series.shape[axes.index("y")], grid=grid, closing=closing.pop_all()
-        )
+        offset, _ = offset_in(file)
+
+        def show(values: NDArray[Any]) -> NDArray[Any]:
+            colours, _ = as_shown(values, page, path, offset=offset)
+            return colours.reshape(*values.shape[:2], -1)  # a palette has an axis more
+
+        full_height = series.shape[axes.index("y")]
+        return _of_array(path, array, axes, full_height, grid=grid, closing=closing.pop_all(), show=show)
 
 
 def _check_plane(path: Path, axes: Sequence[str], shape: tuple[int, ...]) -> None:
@@ -258,9 +264,10 @@ def _of_array(
     *,
     grid: Grid,
     missing: Callable[[Any], tuple[int, ...] | None] = lambda _: None,
+    show: Callable[[NDArray[Any]], NDArray[Any]] = lambda values: values,
     closing: ExitStack | None = None,
 ) -> LargeImage:
-    """Read regions of an array whose axes are named."""
+    """Read regions of an array whose axes are named, as `show` returns them."""
     height, width = array.shape[axes.index("y")], array.shape[axes.index("x")]
     n_channels = array.shape[axes.index("c")] if "c" in axes else 1
     kept = [name for name in axes if name in "yxc"]
@@ -278,10 +285,11 @@ def _of_array(
         values = np.asarray(array[index])
         if "c" not in kept:
             values = values[..., None]
-        return values.transpose([order.index(name) for name in "yxc"])
+        return show(values.transpose([order.index(name) for name in "yxc"]))
 
-    shape = (height, width, n_channels)
-    return LargeImage(path, shape, array.dtype, full_height / height, read, closing or ExitStack(), grid)
+    pixel = show(np.zeros((1, 1, n_channels), array.dtype))
+    shape = (height, width, pixel.shape[2])
+    return LargeImage(path, shape, pixel.dtype, full_height / height, read, closing or ExitStack(), grid)
 
 
 def _missing_chunk(path: Path, array: Any) -> Callable[[Any], tuple[int, ...] | None]:

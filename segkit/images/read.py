@@ -8,21 +8,30 @@ import struct
 import threading
 import warnings
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import tifffile
 from numpy.typing import ArrayLike, NDArray
-from PIL import ImageFile
+from PIL import Image, ImageFile
 
 from segkit.errors import InputError, first_few
 from segkit.images.axes import Layout, Stack, is_page, name_axes, plane_axes
 from segkit.images.headers import FORMATS, check_format, refuse_bomb
 from segkit.images.microscopy import READERS, check_reader, is_microscopy, read_array
+from segkit.images.shown import (
+    as_shown,
+    black_and_white,
+    check_tables,
+    drop_alpha,
+    is_flat,
+    offset_in,
+    values_of_palette,
+)
 
 TIFF_EXTENSIONS, JPEG_EXTENSIONS = FORMATS["TIFF"].extensions, FORMATS["JPEG"].extensions
 IMAGE_EXTENSIONS = (*(ending for known in FORMATS.values() for ending in known.extensions), *READERS)
@@ -32,9 +41,6 @@ SMALLEST_SIDE = 4
 _PILLOW = {name: known.reader for name, known in FORMATS.items() if known.reader is not None}
 _ORIENTATION = 274
 _TURNED = range(2, 9)
-_ALPHA = (tifffile.EXTRASAMPLE.ASSOCALPHA, tifffile.EXTRASAMPLE.UNASSALPHA)
-_JPEG_ENDS = (63, 192)  # a binary mask stays in the outer quarters of 0..255 whatever JPEG does
-_JPEG_SHARE = 0.95
 
 
 def read_pages(
@@ -73,8 +79,9 @@ def read_pages(
     The axes of a TIFF come from its own metadata (OME, ImageJ or plain tags), never from sizes: Y and
     X span the image, S (samples) and C (channels) become its last axis, and every other axis (T, Z,
     ...) is unrolled into pages: depth fastest, then time, then positions. Other formats hold one page.
-    TIFF values are not inverted where 0 is to be shown white. Pixels are read as they are stored, whatever orientation
-    the metadata (EXIF) tell viewers to show them in.
+    Values are those that viewers show: 0 is black, also where the file stores it as white, CMYK is read as RGB, and an
+    offset of Fiji's is taken off. Pixels are in the order of the file, whatever orientation the metadata (EXIF) tell
+    viewers to show them in.
     """
     return read_stack(path, axes=axes, n_masks=n_masks).pages
 
@@ -82,22 +89,25 @@ def read_pages(
 def read_stack(
     path: str | Path,
     *,
-    palette: Literal["colours", "indices"] = "colours",
+    is_mask: bool = False,
     axes: str | None = None,
     n_masks: int | None = None,
     unnamed: str | None = None,
 ) -> Stack:
-    """Read the pages of a file as `read_pages` does, and what they are; `unnamed` are axes without names, "any" planes."""
+    """Read the pages of a file as `read_pages` does, and what they are; `unnamed` are axes without names, "any" planes.
+
+    A palette `is_mask` has values, an image colours, and an alpha channel may hold a mask.
+    """
     path = Path(path)
     check_path(path)
     notes: list[str] = []
     if path.suffix.lower() in TIFF_EXTENSIONS:
         naming = _Naming(path, axes, n_masks, unnamed)
-        stack = _read_tiff(path, palette, notes, naming)
+        stack = _read_tiff(path, notes, naming, is_mask=is_mask)
     elif is_microscopy(path):
         stack = _read_microscopy(path, axes)
     else:
-        stack = Stack([_read_pillow(path, palette, notes)], Layout())
+        stack = Stack([_read_pillow(path, notes, is_mask=is_mask)], Layout())
     if not all(page.size for page in stack.pages) or not stack.pages:
         raise InputError("holds no pixels: export it again", source=path)
     for note in notes:
@@ -288,7 +298,7 @@ def read_mask_with_notes(
 ) -> tuple[list[NDArray[Any]], list[str]]:
     """Read a mask as `read_mask` does, with the warnings as a list for the caller to show at leisure."""
     # a mask has one value per pixel: its pages cannot be channels
-    pages = read_stack(path, palette="indices", axes=axes, unnamed="any").pages
+    pages = read_stack(path, is_mask=True, axes=axes, unnamed="any").pages
     masks = [_one_value_per_pixel(page, str(path)) for page in pages]
     if Path(path).suffix.lower() not in JPEG_EXTENSIONS:
         return masks, []
@@ -323,15 +333,14 @@ def _one_value_per_pixel(page: NDArray[Any], name: str) -> NDArray[Any]:
 
 
 def _undo_jpeg(mask: NDArray[Any], name: str) -> NDArray[Any]:
-    low, high = _JPEG_ENDS
-    share = np.mean((mask <= low) | (mask >= high))
-    if mask.max() > 0 and (mask.max() < high or share < _JPEG_SHARE):
+    sharp = black_and_white(mask)
+    if sharp is None:
         raise InputError(
             f"JPEG mask with values from {mask.min()} to {mask.max()} that are not black and white, "
             f"and JPEG changes values: save it as PNG from its source",
             source=name,
         )
-    return np.where(mask > 127, 255, 0).astype(np.uint8)
+    return sharp
 
 
 def check_path(path: Path) -> None:
@@ -413,21 +422,33 @@ def decoding(path: Path, notes: list[str] | None = None) -> Iterator[None]:
         raise InputError(f"cannot be decoded ({reason}): copy or export it again", source=path) from error
 
 
-def _read_pillow(path: Path, palette: str, notes: list[str]) -> NDArray[Any]:
+def _read_pillow(path: Path, notes: list[str], *, is_mask: bool) -> NDArray[Any]:
     kind = check_format(path, tuple(_PILLOW))
     with decoding(path, notes), _PILLOW[kind](path) as image:
         _check_header(path, image, notes)
         image.load()
-        if image.mode == "P" and palette == "colours":
-            return np.asarray(image.convert("RGB"))
-        if (
-            image.mode == "I"
-        ):  # what Pillow before 11 makes of 16-bit grey; these formats hold no wider integers
+        if image.mode == "I":  # Pillow before 11, of 16-bit grey; these formats hold no wider integers
             return np.asarray(image).astype(np.uint16)
-        if image.mode in ("LA", "PA", "RGBA"):
-            notes += _of_transparency(np.asarray(image.getchannel("A")))
-        one_page = {"LA": "L", "PA": "P", "RGBA": "RGB", "CMYK": "RGB", "YCbCr": "RGB"}
-        return np.asarray(image.convert(one_page.get(image.mode, image.mode)))
+        has_palette = image.mode in ("P", "PA")
+        if image.mode in ("LA", "RGBA", "PA") or (has_palette and "transparency" in image.info):
+            shown = np.asarray(image.convert("LA" if image.mode == "LA" else "RGBA"))
+            colours, alpha = shown[..., :-1], shown[..., -1]
+            # the values of a palette are seen whatever is transparent
+            if not (is_mask and has_palette) or is_flat(colours):
+                colours = drop_alpha(colours, alpha, path, notes, is_mask=is_mask)
+                return colours[..., 0] if colours.shape[-1] == 1 else colours
+        if has_palette:
+            return _of_palette(image, path, is_mask=is_mask)
+        return np.asarray(image.convert("RGB") if image.mode in ("CMYK", "YCbCr") else image)
+
+
+def _of_palette(image: Image.Image, path: Path, *, is_mask: bool) -> NDArray[Any]:
+    """Return the colours of a palette image, or the values of a mask."""
+    if not is_mask:
+        return np.asarray(image.convert("RGB"))
+    indices = np.asarray(image.getchannel("P") if image.mode == "PA" else image)
+    table = np.array(image.getpalette("RGB"), dtype=np.uint8).reshape(-1, 3)
+    return values_of_palette(indices, table, path)
 
 
 def _check_header(path: Path, image: ImageFile.ImageFile, notes: list[str]) -> None:
@@ -457,16 +478,6 @@ def _of_turning(orientation: object, size: str) -> list[str]:
         f"its metadata tell viewers to turn or mirror it; read as it is stored, {size}: if its mask was drawn on the turned "
         f"image, save the image turned, without that tag"
     ]
-
-
-def _of_transparency(alpha: NDArray[Any]) -> list[str]:
-    """Note pixels of which nothing is seen, and whose values may be anything."""
-    share = float(np.mean(alpha == 0))
-    return (
-        [f"{share:.1%} of its pixels are fully transparent; the values hidden there are read"]
-        if share
-        else []
-    )
 
 
 def _read_microscopy(path: Path, given: str | None) -> Stack:
@@ -511,7 +522,7 @@ class _Naming:
         return False
 
 
-def _read_tiff(path: Path, palette: str, notes: list[str], naming: _Naming) -> Stack:
+def _read_tiff(path: Path, notes: list[str], naming: _Naming, *, is_mask: bool) -> Stack:
     check_format(path, ("TIFF",))
     with decoding(path, notes), tifffile.TiffFile(path) as file:
         _check_all_pages_there(file)
@@ -520,10 +531,19 @@ def _read_tiff(path: Path, palette: str, notes: list[str], naming: _Naming) -> S
         refuse_bomb(path, n_bytes, size)
         for series in file.series:
             _check_segments(series)
+            if not is_mask:
+                check_tables(path, series)
         tags = file.pages.first.tags
         notes += _of_turning(tags.valueof(_ORIENTATION, 1), size)
         named = [naming.of(series) for series in file.series]
-        read = [_pages_of(*pair, palette, notes) for pair in zip(file.series, named, strict=True)]
+        offset, noted = offset_in(file)
+        notes += noted
+
+        def show(array: NDArray[Any], page: Any) -> NDArray[Any]:
+            colours, alpha = as_shown(array, page, path, offset=offset, is_mask=is_mask)
+            return colours if alpha is None else drop_alpha(colours, alpha, path, notes, is_mask=is_mask)
+
+        read = [_pages_of(*pair, show) for pair in zip(file.series, named, strict=True)]
         if len(read) == 1:
             told = named[0] if naming.is_told_by_mask(file.series[0]) else None
             return Stack(read[0].pages, read[0].layout._replace(channels=channel_names(file), told=told))
@@ -590,21 +610,15 @@ def _check_segments(series: Any) -> None:
             raise EOFError(f"{len(page.dataoffsets)} of {wanted} strips or tiles are there")
 
 
-def _pages_of(series: Any, axes: str, palette: str, notes: list[str]) -> Stack:
-    array, first, tags = series.asarray(), series.keyframe, series.axes
+def _pages_of(series: Any, axes: str, show: Callable[[NDArray[Any], Any], NDArray[Any]]) -> Stack:
     if not {"Y", "X"} <= set(axes):
         raise ValueError(f"axes {axes} without Y and X")
-    if "S" in tags:
-        alpha = [sample in _ALPHA for sample in first.extrasamples]
-        place = tags.index("S")
-        n_colours = array.shape[place] - len(alpha)
-        if any(alpha):
-            notes += _of_transparency(array.take(n_colours + alpha.index(True), axis=place))
-        kept = np.flatnonzero([True] * n_colours + [not dropped for dropped in alpha])
-        array = array.take(kept, axis=place)
-    if first.colormap is not None and palette == "colours":
-        array, axes = np.moveaxis(first.colormap[:, array], 0, -1), axes + "S"
-    return unroll(array, axes)
+    array = series.asarray()
+    if "S" in series.axes:
+        place = series.axes.index("S")
+        array, axes = np.moveaxis(array, place, -1), axes[:place] + axes[place + 1 :] + axes[place]
+    array = show(array, series.keyframe)
+    return unroll(array, axes if array.ndim == len(axes) else axes + "S")
 
 
 def unroll(array: NDArray[Any], axes: str) -> Stack:
