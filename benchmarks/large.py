@@ -31,7 +31,7 @@ from segkit.benchmark.machine import peak_memory_mib
 from segkit.cli.phantom import make_demo_set
 from segkit.config.schema import Config
 from segkit.features import tiles
-from segkit.segmentation.large import segment_large
+from segkit.segmentation.folders import segment_folder
 
 SMALL, BLOCK = 256, 1024
 SIDES, COMPARED = (512, 1024, 2048, 4096), 1280
@@ -106,11 +106,11 @@ def measure_region(model: Path, image: Path, output: Path) -> dict[str, Any]:
     """Segment an image by region."""
     start = time.perf_counter()
     with memory_limit(LIMIT):
-        outcome = segment_large(load(model), image, output, resume=True)
+        [row] = segment_folder(load(model), image, output, resume=True).rows
     return {
         "seconds": time.perf_counter() - start,
-        "n_tiles": outcome.n_tiles,
-        "faults": len(outcome.faults),
+        "n_tiles": row.tiles,
+        "status": row.status,
         "peak_memory_mib": peak_memory_mib(),
     }
 

@@ -20,7 +20,7 @@ from segkit.cli.options import (
     workers,
 )
 from segkit.cli.terminal import echo, progress_bars, say, warn
-from segkit.errors import ConfigError, count
+from segkit.errors import count
 
 if TYPE_CHECKING:
     from segkit.segmentation.outcome import ImageRow
@@ -81,50 +81,31 @@ def predict(
     ] = False,
 ) -> None:
     """Segment every image of a folder. Masks have the values of the training masks. Exit status 1 if an image failed."""
-    from segkit.segmentation.memory import is_large
     from segkit.segmentation.segmenter import load
 
     segmenter, data = load(model), read_data(set_, *_KNOWN)
-    options: dict[str, Any] = {
-        "probability": probability,
-        "pixel_size": data.pixel_size,
-        "resume": resume,
-        "overwrite": overwrite,
-        "overwrite_foreign": overwrite_foreign,
-    }
-    if data.level is not None or is_large(images, segmenter.bank_, segmenter.classes_.size):
-        refused = {
-            "--overlay": overlay,
-            "--objects": objects,
-            "--strict": strict,
-            "--dry-run": dry_run,
-            "--set data.axes": data.axes is not None,
-        }
-        if given := [option for option, is_given in refused.items() if is_given]:
-            raise ConfigError(
-                f"{', '.join(given)}: {images} is read by region, which gives labels and probabilities: leave it out"
-            )
-        _predict_large(segmenter, images, output, options | {"level": data.level or 0})
-    elif dry_run:
-        _estimate(segmenter, images, data.axes)
-    else:
-        options |= {"overlay": overlay, "objects": objects, "axes": data.axes, "strict": strict}
-        _predict_folder(segmenter, images, output, options)
+    if dry_run:
+        _estimate(segmenter, images, data.axes, data.level)
+        return
+    options = {"probability": probability, "overlay": overlay, "objects": objects}
+    replaced = {"resume": resume, "overwrite": overwrite, "overwrite_foreign": overwrite_foreign}
+    given = {name: getattr(data, name) for name in _KNOWN}
+    _predict_folder(segmenter, images, output, options | replaced | given | {"strict": strict})
 
 
-def _estimate(segmenter: Segmenter, images: Path, axes: str | None) -> None:
+def _estimate(segmenter: Segmenter, images: Path, axes: str | None, level: int | None) -> None:
     """Tell what it would take."""
     from segkit.segmentation.estimate import estimate_folder
 
     with progress_bars() as follow:
-        estimate = estimate_folder(segmenter, images, follow, axes)
+        estimate = estimate_folder(segmenter, images, follow, axes, level)
     for fault in estimate.faults:
         warn(f"would fail: {fault}")
     echo(estimate.summarise())
 
 
 def _predict_folder(segmenter: Segmenter, images: Path, output: Path, options: dict[str, Any]) -> None:
-    """Segment images that are read whole."""
+    """Segment the images."""
     from segkit.segmentation.folders import segment_folder
     from segkit.segmentation.outcome import Interrupted
 
@@ -141,6 +122,8 @@ def _predict_folder(segmenter: Segmenter, images: Path, output: Path, options: d
     say(*(f"{kind} in {output / kind}" for kind in ("probability", "overlay", "objects") if options[kind]))
     if options["objects"]:
         say(segmenter.objects_.summarise(), f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
+    for row in [row for row in outcome.rows if row.shares][:_N_NAMED]:
+        say(f"{row.image}: {row.shares}")
     if expected := outcome.summarise_expected():
         say(expected)
     for doubt in outcome.summarise_warnings():
@@ -151,29 +134,6 @@ def _predict_folder(segmenter: Segmenter, images: Path, output: Path, options: d
         warn(outcome.summarise())
         raise typer.Exit(1)
     say(outcome.summarise())
-
-
-def _predict_large(segmenter: Segmenter, image: Path, output: Path, options: dict[str, Any]) -> None:
-    """Segment one image by region."""
-    from segkit.segmentation.large import segment_large
-    from segkit.segmentation.outcome import SUMMARY
-
-    try:
-        with workers() as spread, progress_bars() as follow:
-            outcome = segment_large(segmenter, image, output, **options, workers=spread, progress=follow)
-    except KeyboardInterrupt as stop:
-        raise Stopped("the same command with --resume goes on") from stop
-    say(f"{count(outcome.n_tiles, 'tile')}, labels in {outcome.labels}")
-    if outcome.probability is not None:
-        say(f"probability in {outcome.probability}")
-    say(f"shares: {outcome.row.shares}; see {output / SUMMARY}")
-    for fault in outcome.faults[:_N_NAMED]:
-        warn(fault)
-    if outcome.faults:
-        warn(
-            f"{count(len(outcome.faults), 'fault')}: the same command with --resume does the failed part again"
-        )
-        raise typer.Exit(1)
 
 
 def _name_some(rows: Sequence[ImageRow], write: Callable[[str], None]) -> None:

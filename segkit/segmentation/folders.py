@@ -21,14 +21,18 @@ from segkit import __version__
 from segkit._common import LocalProgress, Progress, Workers, one_by_one, pass_on
 from segkit._common.files import describe_os_error, without_sync
 from segkit.errors import ConfigError, InputError, OutputError, count
-from segkit.images import PixelSize, Reading, list_images
+from segkit.images import IMAGE_EXTENSIONS, PixelSize, Reading, list_images
+from segkit.images.large_image import is_by_region, list_by_region
 from segkit.images.outputs import named, refuse_empty, refuse_nesting
 from segkit.images.pixel_size import check_pixel_size
+from segkit.images.stems import list_files, root_of
 from segkit.objects.tables import ImageObjects, write_images, write_objects
 from segkit.scale.cluster import Cluster, workers_of
 from segkit.segmentation.base import BaseSegmenter
+from segkit.segmentation.large import make_by_region
+from segkit.segmentation.memory import is_large
 from segkit.segmentation.model_file import digest_model
-from segkit.segmentation.notes import notes_on_images, notes_on_left_out, notes_on_others, notes_on_removed
+from segkit.segmentation.notes import notes_on_images, notes_on_others, notes_on_removed
 from segkit.segmentation.outcome import (
     FAILED,
     KINDS,
@@ -40,7 +44,6 @@ from segkit.segmentation.outcome import (
     Interrupted,
     Outcome,
     in_order,
-    is_of_region,
     join_faults,
     put_summary,
     reason_of,
@@ -54,6 +57,7 @@ from segkit.segmentation.record import (
     digest_file,
     digest_values,
     results_in,
+    stats_of,
 )
 from segkit.segmentation.results import (
     Appearance,
@@ -79,6 +83,7 @@ def predict_folder(
     objects: bool = False,
     pixel_size: float | tuple[float, float] | None = None,
     axes: str | None = None,
+    level: int | None = None,
     resume: bool = False,
     strict: bool = False,
     overwrite: bool = False,
@@ -93,7 +98,8 @@ def predict_folder(
     segmenter : BaseSegmenter
         Fitted.
     images : str or Path
-        Folder of images (sub-folders too), or one image.
+        Folder of images (sub-folders too), or one image. Slides, OME-Zarr, and tiled TIFF files that do not fit into
+        memory are read by region: they get labels and probabilities, without expected IoU and warnings.
     output : str or Path
         Folder for the masks, of the same names and sub-folders: PNG, or TIFF where PNG cannot hold them, with the
         values of the training masks and the pixel size of the image. ``summary.csv`` holds the status of each image,
@@ -111,6 +117,8 @@ def predict_folder(
     axes : str, optional
         Names of the axes of stacks, as in `segkit.images.Reading`, in place of those of the training. The mask of a
         stack has its axes without channels, and is an OME-TIFF if its name ends in ``.ome.tif``.
+    level : int, optional
+        Read all images by region, at this level of their pyramids (0: the finest).
     resume : bool, default=False
         Make only what is missing or damaged, or whose image, model or settings have changed. Results that somebody
         else has changed are kept, and their images skipped.
@@ -158,6 +166,7 @@ def predict_folder(
             objects=objects,
             pixel_size=pixel_size,
             axes=axes,
+            level=level,
             resume=resume,
             strict=strict,
             overwrite=overwrite,
@@ -183,6 +192,7 @@ def segment_folder(
     objects: bool = False,
     pixel_size: float | tuple[float, float] | None = None,
     axes: str | None = None,
+    level: int | None = None,
     resume: bool = False,
     strict: bool = False,
     overwrite: bool = False,
@@ -201,7 +211,8 @@ def segment_folder(
         kinds += _kinds_of_objects(segmenter)
     follow = progress or pass_on
     reading = reading_of(segmenter, axes)
-    jobs = jobs_of(images)
+    jobs = jobs_of(segmenter, images, level)
+    is_folder = images.is_dir() and not is_by_region(images)
     clashes = _clashes(jobs, output)
     made = [job for job in jobs if job.name not in clashes]
     masks = [mask for job in made for mask in job.possible_masks(segmenter.classes_.dtype)]
@@ -215,10 +226,9 @@ def segment_folder(
         output, results, tables, allowed, others=[*others, *(() if objects else TABLES)]
     ) as record:
         names = {job.name for job in jobs}
-        rows = rows_of_others(record, names, by_region=not images.is_file())
-        made_by = _digest_run(segmenter, kinds, given, axes)
-        is_file = images.is_file()
-        notes = notes_on_others(record, rows, made_by) if is_file else notes_on_left_out(images)
+        rows = [] if is_folder else rows_of_others(record, names)
+        made_by = _digest_run(segmenter, kinds, given, axes, level)
+        notes = notes_on_others(record, rows, made_by)
         make = partial(
             make_results,
             segmenter,
@@ -228,22 +238,44 @@ def segment_folder(
             reading=reading,
             follow=LocalProgress(follow),
         )
+        workers = workers or one_by_one
+        make_slide = partial(
+            make_by_region,
+            segmenter,
+            record=record,
+            kinds=kinds,
+            pixel_size=given,
+            axes=axes,
+            resume=resume,
+            workers=workers,
+            follow=follow,
+        )
         run = _FolderRun(segmenter, jobs, clashes, record, rows, made_by, resume, strict, objects, follow)
-        outcome = run.run(make, workers or one_by_one)
-        if not is_file:
+        outcome = run.run(make, make_slide, workers)
+        if is_folder:
             notes += notes_on_removed(record, names)
         n_channels = int(segmenter.n_image_channels_) // reading.n_planes
-        root = images if images.is_dir() else images.parent
+        root = images if is_folder else images.parent
         notes += notes_on_images(segmenter, run.looks, root, reading.channels, n_channels)
     for note in notes:
         warnings.warn(note, UserWarning, stacklevel=3)
     return outcome
 
 
-def jobs_of(images: Path) -> list[Job]:
-    """List the images of a folder, or a single one."""
-    root = images if images.is_dir() else images.parent
-    return [Job(root / relative, relative.as_posix()) for relative in list_images(images)]
+def jobs_of(segmenter: BaseSegmenter, images: Path, level: int | None = None) -> list[Job]:
+    """List the images of a folder, or a single one, each with the level that it is read at if it is read by region."""
+    slides = list_by_region(images)
+    whole = list_files(images, IMAGE_EXTENSIONS) if slides else list_images(images)
+    root = images.parent if is_by_region(images) else root_of(images)
+    jobs = []
+    for place in sorted({*slides, *whole}):
+        by_region = level is not None or place in slides or _is_large(segmenter, root / place)
+        jobs.append(Job(root / place, place.as_posix(), (level or 0) if by_region else None))
+    return jobs
+
+
+def _is_large(segmenter: BaseSegmenter, path: Path) -> bool:
+    return isinstance(segmenter, Segmenter) and is_large(path, segmenter.bank_, segmenter.classes_.size)
 
 
 def reading_of(segmenter: BaseSegmenter, axes: str | None = None) -> Reading:
@@ -272,13 +304,21 @@ class _FolderRun:
     _source_of: dict[str, str] = field(default_factory=dict)
     _tables_are_true: bool = True
 
-    def run(self, make: Callable[[Job], Made], workers: Workers) -> Outcome:
-        """Segment the images, and write tables and summary, which is written too if the run stops early."""
+    def run(
+        self, make: Callable[[Job], Made], make_slide: Callable[[Job], Made], workers: Workers
+    ) -> Outcome:
+        """Segment the images, and write tables and summary, which is written too if the run stops early.
+
+        Workers take whole images, or the tiles of one that is read by region: these come first.
+        """
         try:
-            with closing(workers(make, self._to_make())) as made:
+            for job in self._to_make([job for job in self.jobs if job.level is not None]):
+                self._note(job, partial(self._put, job, partial(make_slide, job)))
+            whole = [job for job in self.jobs if job.level is None]
+            with closing(workers(make, self._to_make(whole))) as made:
                 for job, result in made:
                     self._note(job, partial(self._put, job, result))
-            if all(row.status == FAILED for row in self.rows):
+            if all(row.status == FAILED and not row.mask for row in self.rows):
                 raise InputError(join_faults(list(dict.fromkeys(row.reason for row in self.rows))))
             if self.has_tables:
                 self._write_tables()
@@ -314,9 +354,9 @@ class _FolderRun:
     def _done(self) -> str:
         return f"{self._n_written} of {count(len(self.jobs), 'image')} written"
 
-    def _to_make(self) -> Iterator[Job]:
+    def _to_make(self, jobs: Sequence[Job]) -> Iterator[Job]:
         """Return the images that are to be segmented, and note of the others what came of them."""
-        for job in self.follow(self.jobs, "Segmenting"):
+        for job in self.follow(jobs, "Segmenting"):
             if not self._note(job, partial(self._look, job)):
                 yield job
 
@@ -345,41 +385,57 @@ class _FolderRun:
         entry = self.record.entries.get(job.name)
         self.record.refuse_foreign([job.mask, *map(Path, () if entry is None else entry.outputs)])
         # before the image is read: if it is replaced meanwhile, the next run takes it for changed
-        source = self._source_of[job.name] = digest_file(job.source)
+        by_region = job.level is not None
+        source = digest_values(stats_of(job.source)) if by_region else digest_file(job.source)
+        self._source_of[job.name] = source
+        if by_region:
+            self._refuse_clash(job, [job.mask])  # not after hours
         if not (self.resume and self.record.is_done(job.name, source=source, made_by=self.made_by)):
             return None
+        row = row_of(self.record.entries[job.name])
         look = Appearance.from_list(self.record.entries[job.name].row.get("appearance"))
-        if look is None:
+        if row.status != WRITTEN or (look is None and not by_region):
             return None
-        self.looks[job.name] = look  # a run that was stopped has told nobody
+        if look is not None:
+            self.looks[job.name] = look  # a run that was stopped has told nobody
         self.n_kept += 1
-        return row_of(self.record.entries[job.name])
+        return row
 
     def _put(self, job: Job, result: Callable[[], Made]) -> ImageRow:
         """Put the results of an image into their places, once they are made."""
         made = result()
-        for place in made.places:
-            other = self.record.owner_of.get(place.as_posix(), job.name)
-            if other != job.name and self._keeps(other, job):
-                raise InputError(_clash(job.name, other, self.record.output / place))
+        self._refuse_clash(job, made.places)
         columns: dict[str, Any] = {
             name: round(value, _DIGITS) if isinstance(value, float) else value
             for name, value in made.columns.items()
         }
-        row = ImageRow(job.name, WRITTEN, "", made.places[-1].as_posix(), **columns)
+        status = FAILED if made.fault else WRITTEN
+        row = ImageRow(job.name, status, made.fault, made.places[-1].as_posix(), **columns)
         self._withdraw_tables()
         source = self._source_of[job.name]
-        noted = asdict(row) | {"appearance": made.appearance.to_list()}
+        look = made.appearance
+        noted = asdict(row) | ({} if look is None else {"appearance": look.to_list()})
         self.record.put(job.name, made.places, source=source, made_by=self.made_by, row=noted)
-        self.looks[job.name] = made.appearance
+        if look is not None:
+            self.looks[job.name] = look
+        if made.fault and self.strict:
+            self._row_of[job.name] = row
+            raise InputError(made.fault)
         return row
 
+    def _refuse_clash(self, job: Job, places: Sequence[Path]) -> None:
+        """Refuse to take places of the results of another image that is there too."""
+        for place in places:
+            other = self.record.owner_of.get(place.as_posix(), job.name)
+            if other != job.name and self._keeps(other, job):
+                raise InputError(_clash(job.name, other, self.record.output / place))
+
     def _keeps(self, other: str, job: Job) -> bool:
-        """Return whether the results of another image stay in their places: it is there too, or a slide."""
+        """Return whether the results of another image stay in their places: it is there too."""
         if any(other == present.name for present in self.jobs):
             return True
-        entry, root = self.record.entries.get(other), job.source.parents[len(Path(job.name).parts) - 1]
-        return self.resume and entry is not None and (is_of_region(entry.row) or (root / other).exists())
+        root = job.source.parents[len(Path(job.name).parts) - 1]
+        return self.resume and other in self.record.entries and (root / other).exists()
 
     def _failed(self, name: str, reason: str, error: Exception | None = None) -> ImageRow:
         if self.strict:
@@ -446,7 +502,8 @@ def _clashes(jobs: Sequence[Job], output: Path) -> dict[str, str]:
                 called = f"{folder} is a folder called {above.name}, as results are"
                 reasons[job.name] = f"{called}: rename that folder"
         if job.name not in reasons:
-            of_stem[job.mask].append(job)
+            # a mask may be a TIFF file in place of a PNG
+            of_stem[job.mask.with_suffix(".png") if job.mask.suffix == ".tif" else job.mask].append(job)
     for mask, (first_job, *others) in of_stem.items():
         for other in others:
             reason = _clash(str(first_job.source), str(other.source), output / mask)
@@ -487,12 +544,17 @@ def _is_of_the_disk(error: OutputError) -> bool:
 
 
 def _digest_run(
-    segmenter: BaseSegmenter, kinds: Sequence[str], pixel_size: PixelSize | None, axes: str | None
+    segmenter: BaseSegmenter,
+    kinds: Sequence[str],
+    pixel_size: PixelSize | None,
+    axes: str | None,
+    level: int | None,
 ) -> str:
     """Return a digest of all that the results of an image depend on, but for the image."""
     model = digest_model(segmenter) if isinstance(segmenter, Segmenter) else str(joblib.hash(segmenter))
     values = {"segkit": __version__, "model": model, "kinds": sorted(kinds), "pixel_size": pixel_size}
-    return digest_values(values if axes is None else values | {"axes": axes})
+    given = {"axes": axes, "level": level}
+    return digest_values(values | {name: value for name, value in given.items() if value is not None})
 
 
 def _kinds_of_objects(segmenter: BaseSegmenter) -> list[str]:

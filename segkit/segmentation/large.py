@@ -11,14 +11,15 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, Progress, Workers, one_by_one, pass_on
+from segkit import __version__
+from segkit._common import FloatArray, Progress, Workers
 from segkit._common.files import describe_os_error, remove, saving, without_sync, write_text
 from segkit._common.memory import bytes_left
 from segkit._common.threads import single_threaded_blas
@@ -30,30 +31,17 @@ from segkit.features.normalised import even_grid
 from segkit.features.stacked import StackedBank
 from segkit.features.tiles import Tile
 from segkit.features.views import View
-from segkit.images import UNLABELLED
+from segkit.images import UNLABELLED, PixelSize
 from segkit.images.large_image import Grid, LargeImage, open_large
-from segkit.images.outputs import named
-from segkit.images.pixel_size import check_pixel_size
 from segkit.images.pyramids import OnDisk, Pyramid, write_pyramid
+from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.dense import decide_in
 from segkit.segmentation.model_file import digest_model
-from segkit.segmentation.outcome import (
-    FAILED,
-    SUMMARY,
-    TABLES,
-    WRITTEN,
-    ImageRow,
-    in_order,
-    put_summary,
-    rows_of_others,
-)
-from segkit.segmentation.record import HIDDEN, Permissions, Record, digest_values, key_of, results_in
+from segkit.segmentation.record import HIDDEN, Record, digest_values, key_of, stats_of
 from segkit.segmentation.regions import merge_small_regions_by_strips
-from segkit.segmentation.results import measured_place
+from segkit.segmentation.results import Job, Made
+from segkit.segmentation.segmenter import Segmenter
 from segkit.segmentation.threshold import label_pixels
-
-if TYPE_CHECKING:
-    from segkit.segmentation.segmenter import Segmenter
 
 # Bytes for each pixel of a strip while small regions are merged: pieces, distances, classes.
 _BYTES_OF_MERGING = 80
@@ -66,68 +54,43 @@ _DIGITS = 4
 PLAN = "plan.json"
 
 
-@dataclass(frozen=True)
-class LargeOutcome:
-    """Labels of a large image."""
-
-    labels: Path
-    n_tiles: int
-    n_kept: int
-    faults: list[str]
-    row: ImageRow
-    probability: Path | None = None
-
-
-def labels_place(image: Path) -> Path:
-    """Return the place of the labels of an image: an OME-Zarr of one, a TIFF file of any other."""
-    return Path(f"{image.stem}.zarr" if image.suffix.lower() == ".zarr" else f"{image.stem}.tif")
-
-
-def segment_large(
-    segmenter: Segmenter,
-    path: str | Path,
-    output: str | Path,
+@single_threaded_blas()
+def make_by_region(
+    segmenter: BaseSegmenter,
+    job: Job,
+    record: Record,
     *,
-    level: int = 0,
-    probability: bool = False,
-    pixel_size: float | tuple[float, float] | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    overwrite_foreign: bool = False,
-    workers: Workers | None = None,
-    progress: Progress | None = None,
-) -> LargeOutcome:
-    """Segment an image that is read by region."""
+    kinds: Sequence[str],
+    pixel_size: PixelSize | None,
+    axes: str | None,
+    resume: bool,
+    workers: Workers,
+    follow: Progress,
+) -> Made:
+    """Segment an image region by region, and write its labels, and its probabilities, aside."""
     start = time.perf_counter()
-    path, output = Path(path), Path(output)
-    size = None if pixel_size is None else check_pixel_size(pixel_size)
-    with open_large(path, level) as image:
+    if not isinstance(segmenter, Segmenter):
+        raise InputError(f"{job.source} is read by region, which only a Segmenter does: leave it out")
+    refused = {"overlay": "overlay" in kinds, "objects": "objects" in kinds, "axes": axes is not None}
+    if given := [option for option, is_given in refused.items() if is_given]:
+        raise InputError(
+            f"{job.source} is read by region, which gives labels and probabilities: leave out {' and '.join(given)}"
+        )
+    with open_large(job.source, job.level or 0) as image:
         _check_fit(segmenter, image)
-        labels, maps = labels_place(path), Path("probability") / labels_place(path)
-        results = [maps, labels] if probability else [labels]
-        _refuse_damage(path, output, results)
-        mask = Path(path.name).with_suffix(".png")  # of a run that read the image as a whole
-        allowed = Permissions(resume, overwrite, overwrite_foreign)
-        others = [] if probability else [maps]
-        with (
-            results_in(output, [*results, mask], [SUMMARY], allowed, others=others) as record,
-            single_threaded_blas(),
-        ):
-            record.refuse_changed([*results, mask])
-            _refuse_results_of_others(record, path, results, resume=resume)
-            run = _TileRun(segmenter, image, level, output, progress or pass_on)
-            run.prepare(keep=resume)
-            run.decide(workers or one_by_one)
-            grid = image.grid if size is None else Grid.of(size)
-            with without_sync():
-                shares = run.write(record.staging / labels, grid)
-                if probability:
-                    run.write_probability(record.staging / maps, grid)
-            row = _row(run, labels, shares, time.perf_counter() - start)
-            record.put(path.name, results, made_by=run.made_of, row=asdict(row))
-            put_summary(record, in_order([row, *rows_of_others(record, {path.name})]))
-    places = [output / place for place in reversed(results)]
-    return LargeOutcome(places[0], len(run.tiles), run.n_kept, run.faults, row, *places[1:])
+        run = _TileRun(segmenter, image, job, record.output, follow)
+        run.prepare(keep=resume)
+        run.decide(workers)
+        grid = image.grid if pixel_size is None else Grid.of(pixel_size)
+        with without_sync():
+            shares = run.write(record.staging / job.mask, grid)
+            maps = job.places("probability") if "probability" in kinds else []
+            for place in maps:
+                run.write_probability(record.staging / place, grid)
+    height, width, _ = image.shape
+    columns = {"height": height, "width": width, "pages": 1, "tiles": len(run.tiles), "shares": shares}
+    seconds = round(time.perf_counter() - start, 2)
+    return Made([*maps, job.mask], columns | {"seconds": seconds}, fault=_describe(run.faults))
 
 
 def _check_fit(segmenter: Segmenter, image: LargeImage) -> None:
@@ -143,76 +106,39 @@ def _check_fit(segmenter: Segmenter, image: LargeImage) -> None:
         )
 
 
-def _refuse_damage(path: Path, output: Path, results: Sequence[Path]) -> None:
-    """Refuse to write over the image, or into it."""
-    for place in (output / result for result in results):
-        if path.resolve() in (place.resolve(), *place.resolve().parents):
-            raise OutputError(
-                f"{output}: labels in {place} would damage the image: choose another folder for -o"
-            )
-
-
-def _refuse_results_of_others(record: Record, path: Path, results: Sequence[Path], *, resume: bool) -> None:
-    """Refuse to replace results of another image unless asked to, and to leave tables of objects that are gone."""
-    owners = {record.owner_of.get(place.as_posix(), path.name) for place in results} - {path.name}
-    if resume and (others := sorted(owners & record.entries.keys())):
-        raise OutputError(
-            f"{others[0]} and {path.name} would both become {record.output / results[-1]}: choose another folder, or "
-            "replace it (--overwrite, in Python overwrite=True)"
-        )
-    earlier = record.entries.get(path.name)
-    tables = [table for place in TABLES if (table := record.output / place).exists()]
-    if earlier is not None and measured_place(path.name).as_posix() in earlier.outputs and tables:
-        raise OutputError(
-            f"{named(tables)} would still list objects of {path.name}, which are not made of an image that is read by "
-            f"region: choose another folder, or remove {' and '.join(map(str, tables))} yourself"
-        )
-
-
-def _row(run: _TileRun, labels: Path, shares: str, seconds: float) -> ImageRow:
-    """Make the row of summary.csv."""
-    faults = run.faults
-    told = f"{count(len(faults), 'fault')}: {first_few(faults, most=3, separator='; ')}" if faults else ""
-    height, width, _ = run.image.shape
-    return ImageRow(
-        run.image.path.name,
-        FAILED if faults else WRITTEN,
-        told,
-        labels.as_posix(),
-        height,
-        width,
-        1,
-        tiles=len(run.tiles),
-        seconds=round(seconds, 2),
-        shares=shares,
-    )
+def _describe(faults: Sequence[str]) -> str:
+    """Tell in one line what failed; nothing if nothing did."""
+    if not faults:
+        return ""
+    told = first_few(faults, most=3, separator="; ")
+    return f"{count(len(faults), 'fault')}: {told}; mend the file, and --resume (resume=True) does those parts again"
 
 
 class _TileRun:
     """A run over the tiles of an image, with a folder for what is done."""
 
     def __init__(
-        self, segmenter: Segmenter, image: LargeImage, level: int, output: Path, progress: Progress
+        self, segmenter: Segmenter, image: LargeImage, job: Job, output: Path, progress: Progress
     ) -> None:
         self.segmenter, self.image, self.progress = segmenter, image, progress
-        self.folder = output / HIDDEN / "large" / key_of(image.path.name)
+        self.folder = output / HIDDEN / "large" / key_of(job.name)
         self.classifier, self.rule = segmenter.classifier_, segmenter.rule_
-        self.maps = _TileMaps(segmenter, image, level)
+        self.maps = _TileMaps(segmenter, image, job.level or 0)
         made_of = {
-            "image": [str(image.path.resolve()), level, list(image.shape)],
+            "segkit": __version__,
+            "image": [str(image.path.resolve()), job.level, list(image.shape)],
             "model": digest_model(segmenter),
         }
         self.made_of = digest_values(made_of)
         self.tiles: list[Tile] = []
         self.faults: list[str] = []
-        self.n_kept = 0
         self.means = np.zeros(self.classifier.channels_.size, dtype=np.float32)
 
     def prepare(self, *, keep: bool) -> None:
         """Take over tiles and image means of an earlier run, or make them."""
         plan = self.folder / PLAN
         known = _read_plan(plan) if keep else None
-        files = _list_files(self.image.path)
+        files = stats_of(self.image.path)
         # what was added, such as a chunk that was missing, is of tiles that failed
         if known is None or known["made_of"] != self.made_of or not known["files"].items() <= files.items():
             _remove(self.folder)
@@ -242,7 +168,6 @@ class _TileRun:
             for number, tile in enumerate(self.tiles)
             if not _place_of(self.folder, number).exists()
         ]
-        self.n_kept = len(self.tiles) - len(left)
         decider = _Decider(self.maps, self.classifier, self.means, self.folder)
         with closing(workers(decider, left)) as decided:
             for _ in self.progress(left, "Tiles"):
@@ -425,15 +350,6 @@ def _around_point(at: float, length: int, margin: int, alignment: int) -> tuple[
     core = slice(first, min(first + 2, length) if first < length - 1 else length)
     start = max(0, alignment * ((first - margin) // alignment))
     return core, slice(start, min(length, core.stop + margin))
-
-
-def _list_files(image: Path) -> dict[str, list[int]]:
-    """Return size and time of change of the file, or of all files of an OME-Zarr, by their paths."""
-    paths = sorted(image.rglob("*")) if image.is_dir() else [image]
-    stats = ((path, path.stat()) for path in paths if path.is_file())
-    return {
-        path.relative_to(image.parent).as_posix(): [stat.st_size, stat.st_mtime_ns] for path, stat in stats
-    }
 
 
 def _read_plan(path: Path) -> dict[str, Any] | None:

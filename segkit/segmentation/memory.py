@@ -9,7 +9,7 @@ from pathlib import Path
 from segkit._common.memory import bytes_left, require_bytes
 from segkit.features import FilterBank
 from segkit.features.tiles import Tile, least_tile
-from segkit.images.large_image import is_by_region, shape_of_tiled
+from segkit.images.large_image import shape_of_tiled
 from segkit.images.read import TIFF_EXTENSIONS
 
 # Bytes for each pixel of an image of two classes while it is predicted: decisions, labels, regions, probabilities.
@@ -18,13 +18,11 @@ _BYTES_OF_RESULTS = 64
 _BYTES_OF_CLASS = 24
 
 
-def is_large(images: Path, bank: FilterBank, n_classes: int) -> bool:
-    """Return whether an image is read by region: by its kind, or by its header and the memory that is left."""
-    if is_by_region(images):
-        return True
-    if not images.is_file() or images.suffix.lower() not in TIFF_EXTENSIONS or not bank.is_local:
+def is_large(path: Path, bank: FilterBank, n_classes: int) -> bool:
+    """Return whether a tiled TIFF file is read by region, by its header and the memory that is left."""
+    if path.suffix.lower() not in TIFF_EXTENSIONS or not bank.is_local:
         return False
-    shape = shape_of_tiled(images)
+    shape = shape_of_tiled(path)
     if shape is None:
         return False
     # as stored, as floats, and the results

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from segkit.errors import count, first_few
 from segkit.images.alike import describe_changes, of_other_scale
-from segkit.images.large_image import is_by_region
 from segkit.segmentation.base import BaseSegmenter
-from segkit.segmentation.outcome import ImageRow, is_of_region
+from segkit.segmentation.outcome import ImageRow
 from segkit.segmentation.record import Record
 from segkit.segmentation.results import Appearance
 
@@ -37,21 +36,9 @@ def notes_on_images(
     ]
 
 
-def notes_on_left_out(folder: Path) -> list[str]:
-    """Note images that are read by region, which a folder is not searched for."""
-    found = sorted(path.name for path in folder.iterdir() if is_by_region(path))
-    if not found:
-        return []
-    verb, each = ("is", "it") if len(found) == 1 else ("are", "each")
-    return [
-        f"{count(len(found), 'image')} of {folder} {verb} left out ({first_few(found)}): give {each} by itself, to be read "
-        "by region"
-    ]
-
-
 def notes_on_others(record: Record, others: Sequence[ImageRow], made_by: str) -> list[str]:
     """Note earlier images whose rows stay in the tables although another model or other options made them."""
-    odd = [row.image for row in others if row.tiles is None and record.entries[row.image].made_by != made_by]
+    odd = [row.image for row in others if record.entries[row.image].made_by != made_by]
     if not odd:
         return []
     return [
@@ -65,10 +52,7 @@ def notes_on_removed(record: Record, present: Collection[str]) -> list[str]:
     gone = sorted(
         name
         for name, entry in record.entries.items()
-        if name not in present
-        and not is_of_region(entry.row)
-        and (mask := entry.row.get("mask"))
-        and (record.output / mask).exists()
+        if name not in present and (mask := entry.row.get("mask")) and (record.output / mask).exists()
     )
     if not gone:
         return []

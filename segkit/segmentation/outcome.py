@@ -112,14 +112,12 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(f"{n_written} of {count(n_images, 'image')} written; resume=True goes on")
 
 
-def rows_of_others(record: Record, seen: Collection[str], *, by_region: bool = False) -> list[ImageRow]:
+def rows_of_others(record: Record, seen: Collection[str]) -> list[ImageRow]:
     """Return the rows of earlier images that a run does not see, and whose masks are there."""
     rows = []
     for name, entry in record.entries.items():
         mask = entry.row.get("mask")
         if name in seen or not mask or not (record.output / mask).exists():
-            continue
-        if by_region and not is_of_region(entry.row):
             continue
         if record.is_whole(name):
             rows.append(row_of(entry))
@@ -134,11 +132,6 @@ def row_of(entry: Entry) -> ImageRow:
     columns = {field.name for field in fields(ImageRow)}
     known = {key: value for key, value in entry.row.items() if key in columns}
     return ImageRow(**{"image": entry.name, "status": WRITTEN} | known)
-
-
-def is_of_region(row: dict[str, object]) -> bool:
-    """Return whether a recorded row is of an image that was read by region."""
-    return row.get("tiles") is not None
 
 
 def in_order(rows: Iterable[ImageRow]) -> list[ImageRow]:

@@ -247,6 +247,15 @@ def digest_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def stats_of(path: Path) -> dict[str, list[int]]:
+    """Return size and time of change of a file, or of all files of a folder: these stand for a content that is large."""
+    paths = sorted(path.rglob("*")) if path.is_dir() else [path]
+    stats = ((file, file.stat()) for file in paths if file.is_file())
+    return {
+        file.relative_to(path.parent).as_posix(): [stat.st_size, stat.st_mtime_ns] for file, stat in stats
+    }
+
+
 def digest_values(values: Mapping[str, Any]) -> str:
     """Hexadecimal sha256 of values that JSON holds."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -41,18 +41,23 @@ Pages = Sequence[NDArray[Any]]
 
 
 class Job(NamedTuple):
-    """An image file, and its name in the folder of images."""
+    """An image, its name in the folder of images, and its level of a pyramid if it is read by region."""
 
     source: Path
     name: str
+    level: int | None = None
 
     @property
     def mask(self) -> Path:
-        """Place of the mask in the output folder, if PNG can hold it."""
-        return Path(self.name).with_suffix(".png")
+        """Place of the mask in the output folder, if PNG can hold it; of labels by region an OME-Zarr of one, or a TIFF."""
+        if self.level is None:
+            return Path(self.name).with_suffix(".png")
+        return Path(self.name).with_suffix(".zarr" if self.source.suffix.lower() == ".zarr" else ".tif")
 
     def places(self, kind: str, n_pages: int = 1) -> list[Path]:
         """Places of other results: one, or one for each page: STEM-001.png, STEM-002.png, ..."""
+        if self.level is not None:
+            return [Path(kind) / self.mask] if kind == "probability" else []
         extension, is_by_page = KINDS[kind]
         path = (Path(kind) / self.name).with_suffix(extension)
         if n_pages == 1 or not is_by_page:
@@ -68,12 +73,14 @@ class Job(NamedTuple):
 
     def possible_masks(self, dtype: np.dtype[Any]) -> list[Path]:
         """Places that a mask with values of this type may take."""
+        if self.level is not None:  # a run that read the image as a whole left another
+            return list(dict.fromkeys((self.mask, self.mask.with_suffix(".png"))))
         in_png = [self.mask] if fits_png(dtype) else []
         return in_png if in_png and not self.may_have_pages else [*in_png, self.mask.with_suffix(".tif")]
 
     def possible_places(self, kind: str) -> list[Path]:
         """Places that other results of one page, or of the first of several, may take."""
-        of_pages = [self.places(kind, 2)[0]] if self.may_have_pages else []
+        of_pages = self.places(kind, 2)[:1] if self.may_have_pages else []
         return list(dict.fromkeys((*self.places(kind), *of_pages)))
 
 
@@ -108,11 +115,12 @@ class Appearance(NamedTuple):
 
 
 class Made(NamedTuple):
-    """Results of an image, made aside: their places, the mask last, and what summary.csv and notes tell."""
+    """Results of an image, made aside: their places, the mask last, what summary.csv and notes tell, and what failed."""
 
     places: list[Path]
     columns: dict[str, Any]
-    appearance: Appearance
+    appearance: Appearance | None = None
+    fault: str = ""
 
 
 class _StackMetadata(NamedTuple):

@@ -12,7 +12,7 @@ from segkit import Segmenter
 from segkit.errors import InputError
 from segkit.features import MultiscaleBank
 from segkit.images import write_image
-from segkit.segmentation.estimate import Estimate, _pace, estimate_folder
+from segkit.segmentation.estimate import Estimate, _middle, _pace, estimate_folder
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +39,18 @@ def test_it_tells_and_writes_nothing(fitted, tmp_path, monkeypatch):
     assert found.peak > 150 * 200 * 64
     assert len(found.faults) == 1
     assert found.summarise().startswith(f"2 images, {found.n_tiles} tiles, at most ")
+
+
+def test_an_image_by_region_counts_its_tiles(fitted, tmp_path, monkeypatch):
+    """Its results are not in memory as a whole."""
+    pytest.importorskip("zarr")
+    pixels = np.random.default_rng(1).integers(0, 255, (150, 200), dtype=np.uint8)
+    tifffile.imwrite(tmp_path / "slide.tif", pixels, tile=(64, 64))
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 100**2)
+    whole, tiled = (estimate_folder(fitted, tmp_path, level=level) for level in (None, 0))
+    assert tiled.n_images == 1
+    assert tiled.n_tiles == whole.n_tiles > 3
+    assert whole.peak - tiled.peak > 150 * 200 * 64 / 2
 
 
 def test_what_does_not_fit_is_refused_before_it_is_begun(fitted):
@@ -109,17 +121,18 @@ def test_pages_of_a_file_are_read_together(fitted, tmp_path, monkeypatch):
 )
 def test_the_pace_is_that_of_the_middle_of_an_image(monkeypatch, shape, part):
     """Filters are made in a first prediction, which does not count."""
-    given = np.random.default_rng(0).random((*shape, 1), dtype=np.float32)
+    assert _middle((*shape, 1)) == part
+    middle = np.zeros((*shape, 1), dtype=np.float32)[part]
     events = []
 
     def predict(image, event="predict"):
         events.append(event)
-        np.testing.assert_array_equal(image, given[part])
+        assert image is middle
 
     ticks = iter((10.0, 12.5))
     monkeypatch.setattr(
         "segkit.segmentation.estimate.time.perf_counter", lambda: events.append("tick") or next(ticks)
     )
-    pace = _pace(SimpleNamespace(predict=predict, segment=partial(predict, event="segment")), given)
-    assert pace == 2.5 / given[part].size
+    pace = _pace(SimpleNamespace(predict=predict, segment=partial(predict, event="segment")), middle)
+    assert pace == 2.5 / middle.size
     assert events == ["predict", "tick", "segment", "tick"]

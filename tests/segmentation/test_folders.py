@@ -339,18 +339,19 @@ def test_tables_that_cannot_be_written_are_named_with_what_is_done(
     assert message.endswith(" (3 of 3 images written; then --resume goes on)")
 
 
-def test_results_depend_on_model_kinds_pixel_size_and_axes(bright):
+def test_results_depend_on_model_kinds_pixel_size_axes_and_level(bright):
     other = copy.deepcopy(bright)
     other.threshold_ = 1.0
-    base = _digest_run(bright, ["overlay", "objects"], None, None)
-    assert base == _digest_run(bright, ["objects", "overlay"], None, None)
+    base = _digest_run(bright, ["overlay", "objects"], None, None, None)
+    assert base == _digest_run(bright, ["objects", "overlay"], None, None, None)
     changed = [
-        _digest_run(other, ["overlay", "objects"], None, None),
-        _digest_run(bright, ["overlay"], None, None),
-        _digest_run(bright, ["overlay", "objects"], PixelSize(1, 1), None),
-        _digest_run(bright, ["overlay", "objects"], None, "YX"),
+        _digest_run(other, ["overlay", "objects"], None, None, None),
+        _digest_run(bright, ["overlay"], None, None, None),
+        _digest_run(bright, ["overlay", "objects"], PixelSize(1, 1), None, None),
+        _digest_run(bright, ["overlay", "objects"], None, "YX", None),
+        _digest_run(bright, ["overlay", "objects"], None, None, 1),
     ]
-    assert len({base, *changed}) == 5
+    assert len({base, *changed}) == 6
 
 
 def test_kinds_of_objects_are_those_that_can_be_written(monkeypatch):

@@ -18,17 +18,18 @@ from segkit.features import ElongatedBank, MultiscaleBank, PositionBank
 from segkit.features.tiles import Tile
 from segkit.images import UNLABELLED, LabelMap, PixelSize, read_pixel_size, write_image
 from segkit.images.large_image import open_large
+from segkit.segmentation.folders import segment_folder
 from segkit.segmentation.large import (
     PLAN,
     _around_point,
     _Decider,
+    _describe,
     _read_plan,
-    _row,
     _TileMaps,
     _TileRun,
-    labels_place,
-    segment_large,
+    make_by_region,
 )
+from segkit.segmentation.results import Job
 from tests.segmentation.conftest import read_table
 
 zarr = pytest.importorskip("zarr")
@@ -100,6 +101,22 @@ def written(kind, folder, image):
     return path
 
 
+def segment_slide(segmenter, path, output, *, level=0, **options):
+    """Segment one image by region; return its row, and the places of its labels and probabilities."""
+    [row] = segment_folder(segmenter, path, output, level=level, **options).rows
+    return SimpleNamespace(
+        row=row, labels=output / row.mask, probability=output / "probability" / row.mask, n_tiles=row.tiles
+    )
+
+
+@pytest.fixture
+def decided(monkeypatch):
+    """Number the tiles that are decided."""
+    numbers, decide = [], _Decider.__call__
+    monkeypatch.setattr(_Decider, "__call__", lambda own, tile: numbers.append(tile[0]) or decide(own, tile))
+    return numbers
+
+
 def rows_of(output):
     return read_table(output / "summary.csv")
 
@@ -121,9 +138,8 @@ def test_labels_are_those_of_the_whole_image(fitted, tmp_path, monkeypatch, kind
     image, _ = picture(5)
     expected = fitted.predict(image / np.float32(255))
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 150**2)
-    outcome = segment_large(fitted, written(kind, tmp_path, image), tmp_path / "out")
+    outcome = segment_slide(fitted, written(kind, tmp_path, image), tmp_path / "out")
     assert outcome.n_tiles > 4
-    assert not outcome.faults
     labels = read_labels(outcome.labels)
     assert labels.dtype == expected.dtype
     assert np.mean(labels != expected) < 1e-4
@@ -133,7 +149,7 @@ def test_labels_are_those_of_the_whole_image(fitted, tmp_path, monkeypatch, kind
 def test_a_level_of_the_pyramid(fitted, tmp_path):
     image, _ = picture(5)
     path = written("tiff", tmp_path, image)
-    outcome = segment_large(fitted, path, tmp_path / "out", level=1)
+    outcome = segment_slide(fitted, path, tmp_path / "out", level=1)
     expected = fitted.predict(image[::2, ::2] / np.float32(255))
     assert np.mean(read_labels(outcome.labels) != expected) < 1e-4
     with pytest.raises(ConfigError, match="level 2: it has 2 levels, give 0 to 1"):
@@ -142,7 +158,7 @@ def test_a_level_of_the_pyramid(fitted, tmp_path):
 
 def test_labels_have_a_pyramid(fitted, tmp_path):
     image, _ = picture(5, (150, 176))
-    outcome = segment_large(fitted, written("tiff", tmp_path, image), tmp_path / "out")
+    outcome = segment_slide(fitted, written("tiff", tmp_path, image), tmp_path / "out")
     with tifffile.TiffFile(outcome.labels) as file:
         levels = [level.asarray() for level in file.series[0].levels]
         assert file.pages[0].is_tiled
@@ -150,7 +166,7 @@ def test_labels_have_a_pyramid(fitted, tmp_path):
     np.testing.assert_array_equal(levels[1], levels[0][::2, ::2])
 
 
-def test_a_missing_chunk_is_told_and_mended_by_resume(fitted, tmp_path, monkeypatch):
+def test_a_missing_chunk_is_told_and_mended_by_resume(fitted, tmp_path, monkeypatch, decided):
     image, _ = picture(5)
     expected = fitted.predict(image / np.float32(255))
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 150**2)
@@ -158,20 +174,23 @@ def test_a_missing_chunk_is_told_and_mended_by_resume(fitted, tmp_path, monkeypa
     chunk = path / "0" / "c" / "0" / "2" / "3"
     kept = chunk.read_bytes()
     chunk.unlink()
-    outcome = segment_large(fitted, path, tmp_path / "out")
-    assert any(f"{path} at row 200, column 300: a chunk is missing" in fault for fault in outcome.faults)
+    outcome = segment_slide(fitted, path, tmp_path / "out")
+    assert outcome.row.status == "failed"
+    assert f"{path} at row 200, column 300: a chunk is missing" in outcome.row.reason
     labels = read_labels(outcome.labels)
     assert (labels[210:290, 310:390] == UNLABELLED).all()
     assert (labels[:100, :100] != UNLABELLED).all()
     with pytest.raises(OutputError, match=r"go on with what is there .--resume"):
-        segment_large(fitted, path, tmp_path / "out")
+        segment_slide(fitted, path, tmp_path / "out")
     chunk.write_bytes(kept)
-    again = segment_large(fitted, path, tmp_path / "out", resume=True)
-    assert not again.faults
+    decided.clear()
+    again = segment_slide(fitted, path, tmp_path / "out", resume=True)
+    assert again.row.status == "written"
+    assert len(decided) == again.n_tiles  # the image means have more points now
     assert np.mean(read_labels(again.labels) != expected) < 1e-4
 
 
-def test_a_run_that_stops_goes_on(fitted, tmp_path, monkeypatch):
+def test_a_run_that_stops_goes_on(fitted, tmp_path, monkeypatch, decided):
     image, _ = picture(5)
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 150**2)
     path = written("tiff", tmp_path, image)
@@ -183,22 +202,27 @@ def test_a_run_that_stops_goes_on(fitted, tmp_path, monkeypatch):
             yield item
 
     with pytest.raises(KeyboardInterrupt):
-        segment_large(fitted, path, tmp_path / "out", progress=stop_at)
+        segment_slide(fitted, path, tmp_path / "out", progress=stop_at)
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 2**20)  # tiles stay those of the first run
-    outcome = segment_large(fitted, path, tmp_path / "out", resume=True)
-    assert outcome.n_kept == 4
+    outcome = segment_slide(fitted, path, tmp_path / "out", resume=True)
+    assert decided == list(range(outcome.n_tiles))
     assert outcome.n_tiles > 4
-    expected = segment_large(fitted, path, tmp_path / "fresh")
+    expected = segment_slide(fitted, path, tmp_path / "fresh")
     np.testing.assert_array_equal(read_labels(outcome.labels), read_labels(expected.labels))
 
 
-def test_another_model_starts_anew(fitted, tmp_path):
+def test_another_model_or_version_starts_anew(fitted, tmp_path, monkeypatch, decided):
     path = written("tiff", tmp_path, picture(5)[0])
-    segment_large(fitted, path, tmp_path / "out")
-    assert segment_large(fitted, path, tmp_path / "out", resume=True).n_kept == 1
-    plan = next((tmp_path / "out").rglob("plan.json"))
-    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"made_of": "another"}))
-    assert segment_large(fitted, path, tmp_path / "out", resume=True).n_kept == 0
+    segment_slide(fitted, path, tmp_path / "out")
+    segment_slide(fitted, path, tmp_path / "out", resume=True, probability=True)
+    assert decided == [0]
+    other = Segmenter(MultiscaleBank(sigma_max=2), selection_pixels=400, training_pixels=800)
+    image, mask = picture(1, (120, 140), 8)
+    segment_slide(other.fit([image / 255], [mask]), path, tmp_path / "out", resume=True, probability=True)
+    assert decided == [0, 0]
+    monkeypatch.setattr("segkit.segmentation.large.__version__", "another")
+    segment_slide(other, path, tmp_path / "out", overwrite=True, probability=True)
+    assert decided == [0, 0, 0]
 
 
 def test_a_truncated_pyramid_is_refused_with_its_place(fitted, tmp_path):
@@ -208,7 +232,7 @@ def test_a_truncated_pyramid_is_refused_with_its_place(fitted, tmp_path):
         end = file.pages[0].dataoffsets[20] + 10
     path.write_bytes(whole[:end])
     with pytest.raises(InputError) as caught:
-        segment_large(fitted, path, tmp_path / "out")
+        segment_slide(fitted, path, tmp_path / "out")
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
 
@@ -232,7 +256,7 @@ def test_other_images_are_refused(fitted, tmp_path):
         open_large(tmp_path / "absent.svs")
     tifffile.imwrite(tmp_path / "colour.tif", np.zeros((64, 64, 3), dtype=np.uint8), photometric="rgb")
     with pytest.raises(InputError, match="has 3 channels, the model was trained on 1"):
-        segment_large(fitted, tmp_path / "colour.tif", tmp_path / "out")
+        segment_slide(fitted, tmp_path / "colour.tif", tmp_path / "out")
 
 
 def test_banks_that_need_all_of_the_image_are_refused(fitted, tmp_path):
@@ -242,7 +266,7 @@ def test_banks_that_need_all_of_the_image_are_refused(fitted, tmp_path):
     fine = Segmenter(banks, selection_pixels=400, training_pixels=800)
     fine.fit([image / 255], [mask])
     with pytest.raises(InputError, match="needs the whole image at once"):
-        segment_large(fine, path, tmp_path / "out")
+        segment_slide(fine, path, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -251,8 +275,8 @@ def test_banks_that_need_all_of_the_image_are_refused(fitted, tmp_path):
 )
 def test_labels_never_take_the_place_of_their_image(fitted, tmp_path, kind, asked, inner):
     path = written(kind, tmp_path, picture(5, (100, 120))[0])
-    with pytest.raises(OutputError, match="would damage the image"):
-        segment_large(fitted, path, tmp_path / inner, **{asked: True})
+    with pytest.raises((InputError, OutputError), match=r"would take the place of|is the (input )?folder"):
+        segment_slide(fitted, path, tmp_path / inner, **{asked: True})
     with open_large(path) as kept:
         assert kept.shape == (100, 120, 1)
 
@@ -261,14 +285,16 @@ def test_what_somebody_else_wrote_is_replaced_only_if_asked_for(fitted, tmp_path
     path = written("0.5", tmp_path, picture(5, (100, 120))[0])
     (tmp_path / "out").mkdir()
     theirs = written("0.5", tmp_path / "out", picture(6, (30, 40))[0])
-    for asked in ("resume", "overwrite"):
-        with pytest.raises(OutputError, match="was not written by segkit"):
-            segment_large(fitted, path, tmp_path / "out", **{asked: True})
-        with open_large(theirs) as kept:
-            assert kept.shape == (30, 40, 1)
-    segment_large(fitted, path, tmp_path / "out", overwrite_foreign=True)
+    with pytest.raises(OutputError, match="was not written by segkit"):
+        segment_slide(fitted, path, tmp_path / "out", overwrite=True)
+    [row] = segment_folder(fitted, path, tmp_path / "out", resume=True).rows
+    assert row.status == "skipped"
+    assert "was not written by segkit, or changed since: it is kept" in row.reason
+    with open_large(theirs) as kept:
+        assert kept.shape == (30, 40, 1)
+    segment_slide(fitted, path, tmp_path / "out", overwrite_foreign=True)
     assert read_labels(theirs).shape == (100, 120)
-    segment_large(fitted, path, tmp_path / "out", overwrite=True)
+    segment_slide(fitted, path, tmp_path / "out", overwrite=True)
 
 
 @pytest.mark.parametrize("axes", ["yx", "cxy", "xyc", "tyx"])
@@ -292,38 +318,69 @@ def test_axes_that_are_not_those_of_the_pixels(tmp_path, axes):
         open_large(tmp_path / "a.zarr")
 
 
-def test_pixels_that_changed_inside_are_seen_by_resume(fitted, tmp_path):
+def test_pixels_that_changed_inside_are_seen_by_resume(fitted, tmp_path, decided):
     """Chunks that are written anew change nothing about the folder of the OME-Zarr itself."""
     image, _ = picture(7, (150, 160))
     path = written("0.5", tmp_path, image)
-    before = read_labels(segment_large(fitted, path, tmp_path / "out").labels)
+    before = read_labels(segment_slide(fitted, path, tmp_path / "out").labels)
     zarr.open_group(str(path), mode="r+")["0"][:] = image[None, ::-1]
-    resumed = segment_large(fitted, path, tmp_path / "out", resume=True)
-    assert resumed.n_kept == 0
-    expected = read_labels(segment_large(fitted, path, tmp_path / "anew").labels)
+    resumed = segment_slide(fitted, path, tmp_path / "out", resume=True)
+    assert decided == [0, 0]
+    expected = read_labels(segment_slide(fitted, path, tmp_path / "anew").labels)
     np.testing.assert_array_equal(read_labels(resumed.labels), expected)
     assert (expected != before).any()
 
 
-def test_a_folder_tells_of_images_that_it_leaves_out(fitted, tmp_path):
-    (tmp_path / "images").mkdir()
-    written("0.5", tmp_path / "images", picture(7, (90, 80))[0])
+def test_a_folder_of_slides_and_pictures(fitted, tmp_path):
+    """One run, one table; the slide keeps its labels if the run goes on."""
+    images, out = tmp_path / "images", tmp_path / "out"
+    (images / "b").mkdir(parents=True)
+    slide = written("0.5", images / "b", picture(7, (90, 80))[0])
+    write_image(images / "a.png", picture(8, (60, 70))[0] / 255)
+    segment_folder(fitted, images, out)
+    assert [(row["image"], row["status"], row["mask"]) for row in rows_of(out)] == [
+        ("a.png", "written", "a.png"),
+        ("b/slide.zarr", "written", "b/slide.zarr"),
+    ]
+    alone = segment_slide(fitted, slide, tmp_path / "alone")
+    np.testing.assert_array_equal(read_labels(out / "b" / "slide.zarr"), read_labels(alone.labels))
+    again = segment_folder(fitted, images, out, resume=True)
+    assert (again.n_kept, len(again.masks)) == (2, 2)
+    with pytest.raises(InputError, match=r"is read by region, .*: leave out overlay .strict: 0 of 2"):
+        segment_folder(fitted, images, tmp_path / "strict", overlay=True, strict=True)
+    with pytest.warns(UserWarning, match="leave out overlay; 1 written, 0 skipped, 1 failed"):
+        predict_folder(fitted, images, tmp_path / "overlay", overlay=True)
+    with pytest.raises(InputError, match="leave out objects and axes"):
+        segment_folder(fitted, slide, tmp_path / "alone2", objects=True, axes="YX")
+
+
+def test_only_a_segmenter_reads_by_region(tmp_path):
+    baseline = SimpleNamespace(classes_=np.arange(2), fit=None)
+    job = Job(Path("slide.svs"), "slide.svs", 0)
+    options = {"kinds": (), "pixel_size": None, "axes": None, "resume": False}
+    with pytest.raises(InputError, match=r"slide\.svs is read by region, which only a Segmenter does"):
+        make_by_region(baseline, job, None, workers=None, follow=None, **options)
+
+
+def test_strict_stops_at_a_slide_that_failed_in_part(fitted, tmp_path, monkeypatch):
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 150**2)
+    path = written("0.5", tmp_path / "images", picture(5)[0])
     write_image(tmp_path / "images" / "a.png", picture(8, (60, 70))[0] / 255)
-    with pytest.warns(UserWarning, match=r"1 image of .* is left out \(slide.zarr\): give it by itself"):
-        masks = predict_folder(fitted, tmp_path / "images", tmp_path / "out")
-    assert [mask.name for mask in masks] == ["a.png"]
+    (path / "0" / "c" / "0" / "2" / "3").unlink()
+    with pytest.raises(InputError, match=r"a chunk is missing.* does those parts again .strict: 0 of 2"):
+        segment_folder(fitted, tmp_path / "images", tmp_path / "out", strict=True)
+    assert (tmp_path / "out" / "slide.zarr").exists()
 
 
-def test_probabilities_are_those_of_the_whole_image(fitted, tmp_path, monkeypatch):
+def test_probabilities_are_those_of_the_whole_image(fitted, tmp_path, monkeypatch, decided):
     image, _ = picture(5)
     expected = fitted.predict_proba(image / np.float32(255))[:, :, 1]
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 150**2)
     path = written("0.5", tmp_path, image)
-    segment_large(fitted, path, tmp_path / "out")
+    segment_slide(fitted, path, tmp_path / "out")
     # maps are made of the tiles that were decided by the first run
-    outcome = segment_large(fitted, path, tmp_path / "out", probability=True, resume=True)
-    assert outcome.n_kept == outcome.n_tiles > 4
-    assert outcome.probability == tmp_path / "out" / "probability" / outcome.labels.name
+    outcome = segment_slide(fitted, path, tmp_path / "out", probability=True, resume=True)
+    assert len(decided) == outcome.n_tiles > 4
     maps = read_maps(outcome)
     assert maps.dtype == np.float32
     np.testing.assert_allclose(maps, expected, atol=1e-4)
@@ -339,7 +396,7 @@ def test_three_classes_have_a_map_each(tmp_path, kind):
     labels = LabelMap({0: "background", 1: "upper", 2: "lower"})
     segmenter.fit([image / 255 for image, _ in pictures], [mask for _, mask in pictures], label_map=labels)
     large, _ = picture(5, (150, 132))
-    outcome = segment_large(segmenter, written(kind, tmp_path, large), tmp_path / "out", probability=True)
+    outcome = segment_slide(segmenter, written(kind, tmp_path, large), tmp_path / "out", probability=True)
     expected = segmenter.predict_proba(large / np.float32(255)).transpose(2, 0, 1)
     np.testing.assert_allclose(read_maps(outcome), expected, atol=1e-4)
     if kind == "tiff":
@@ -358,7 +415,7 @@ def test_a_tile_that_failed_has_no_probability(fitted, tmp_path, monkeypatch):
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 150**2)
     path = written("0.5", tmp_path, picture(5)[0])
     (path / "0" / "c" / "0" / "2" / "3").unlink()
-    outcome = segment_large(fitted, path, tmp_path / "out", probability=True)
+    outcome = segment_slide(fitted, path, tmp_path / "out", probability=True)
     missing = read_labels(outcome.labels) == UNLABELLED
     np.testing.assert_array_equal(np.isnan(read_maps(outcome)), missing)
     [row] = rows_of(tmp_path / "out")
@@ -372,42 +429,39 @@ def test_the_summary_has_a_row_beside_those_of_other_images(fitted, tmp_path):
     (tmp_path / "images").mkdir()
     path = written("0.5", tmp_path / "images", image)
     write_image(tmp_path / "images" / "a.png", picture(8, (60, 70))[0] / 255)
-    outcome = segment_large(fitted, path, tmp_path / "out")
+    outcome = segment_slide(fitted, path, tmp_path / "out", level=None)
     [row] = rows_of(tmp_path / "out")
     assert (row["image"], row["status"], row["mask"]) == ("slide.zarr", "written", "slide.zarr")
     assert (row["height"], row["width"], row["pages"], row["tiles"]) == ("430", "520", "1", "1")
     assert float(row["seconds"]) > 0
     share = np.mean(read_labels(outcome.labels) == 1)
     assert row["shares"] == f"background {round(1 - share, 4)}; foreground {round(share, 4)}"
-    with pytest.warns(UserWarning, match="is left out") as told:
-        predict_folder(fitted, tmp_path / "images", tmp_path / "out", overwrite=True)
-    assert not any("gone" in str(note.message) for note in told)
+    segment_folder(fitted, tmp_path / "images" / "a.png", tmp_path / "out", overwrite=True)
     assert [row["image"] for row in rows_of(tmp_path / "out")] == ["a.png", "slide.zarr"]
-    segment_large(fitted, path, tmp_path / "out", resume=True)
+    segment_slide(fitted, path, tmp_path / "out", level=None, resume=True)
     assert [row["image"] for row in rows_of(tmp_path / "out")] == ["a.png", "slide.zarr"]
 
 
 def test_results_that_would_be_lost_or_outdated_are_refused(fitted, tmp_path):
     path = written("tiff", tmp_path, picture(5, (100, 120))[0])
-    segment_large(fitted, path, tmp_path / "out", probability=True)
+    segment_slide(fitted, path, tmp_path / "out", probability=True)
     with pytest.raises(OutputError, match="would stay beside the new masks: write them anew too"):
-        segment_large(fitted, path, tmp_path / "out", overwrite=True)
+        segment_slide(fitted, path, tmp_path / "out", overwrite=True)
     (tmp_path / "out" / "summary.csv").write_text("mine")
     with pytest.raises(OutputError, match="was not written by segkit, or changed since: move it elsewhere"):
-        segment_large(fitted, path, tmp_path / "out", probability=True, resume=True)
+        segment_slide(fitted, path, tmp_path / "out", probability=True, resume=True)
     predict_folder(fitted, path, tmp_path / "whole")
     with pytest.raises(
         OutputError, match=r"slide\.png and 1 more would be overwritten: choose another folder"
     ):
-        segment_large(fitted, path, tmp_path / "whole")
-    segment_large(fitted, path, tmp_path / "whole", overwrite=True)
+        segment_slide(fitted, path, tmp_path / "whole")
+    segment_slide(fitted, path, tmp_path / "whole", overwrite=True)
     assert not (tmp_path / "whole" / "slide.png").exists()
     theirs = tmp_path / "new" / "probability" / "slide.tif"
     theirs.parent.mkdir(parents=True)
     theirs.write_bytes(b"theirs")
-    for asked in ("resume", "overwrite"):
-        with pytest.raises(OutputError, match="was not written by segkit"):
-            segment_large(fitted, path, tmp_path / "new", probability=True, **{asked: True})
+    with pytest.raises(OutputError, match="was not written by segkit"):
+        segment_slide(fitted, path, tmp_path / "new", probability=True, overwrite=True)
     assert theirs.read_bytes() == b"theirs"
 
 
@@ -416,18 +470,11 @@ def test_labels_of_another_slide_are_kept_unless_they_are_to_be_replaced(fitted,
     first = written("tiff", tmp_path, picture(5, (100, 120))[0])
     second = tmp_path / "slide.tiff"
     write_tiff(second, picture(6, (100, 120))[0])
-    before = segment_large(fitted, first, out).labels.read_bytes()
-    with pytest.raises(OutputError, match=r"slide\.tif and slide\.tiff would both become .*: choose another"):
-        segment_large(fitted, second, out, resume=True)
-    (tmp_path / "images").mkdir()
-    pages = np.stack([picture(7, (60, 70))[0]] * 2)
-    tifffile.imwrite(
-        tmp_path / "images" / "slide.tiff", pages, photometric="minisblack", metadata={"axes": "ZYX"}
-    )
-    with pytest.raises(InputError, match=r"slide\.tiff and slide\.tif would both become"):
-        predict_folder(fitted, tmp_path / "images", out, resume=True)
+    before = segment_slide(fitted, first, out).labels.read_bytes()
+    with pytest.raises(InputError, match=r"slide\.tiff and slide\.tif would both become .*: rename one"):
+        segment_slide(fitted, second, out, resume=True)
     assert (out / "slide.tif").read_bytes() == before
-    segment_large(fitted, second, out, overwrite=True)
+    segment_slide(fitted, second, out, overwrite=True)
     assert (out / "slide.tif").read_bytes() != before
     assert [row["image"] for row in rows_of(out)] == ["slide.tiff"]
 
@@ -436,27 +483,28 @@ def test_a_mask_that_was_corrected_is_not_left_beside_labels(fitted, tmp_path):
     path, out = written("tiff", tmp_path, picture(5, (100, 120))[0]), tmp_path / "out"
     predict_folder(fitted, path, out)
     (out / "slide.png").write_bytes(b"mine")
-    for asked in ("resume", "overwrite"):
-        with pytest.raises(OutputError, match=r"slide\.png was not written by segkit"):
-            segment_large(fitted, path, out, **{asked: True})
+    with pytest.raises(OutputError, match=r"slide\.png was not written by segkit"):
+        segment_slide(fitted, path, out, overwrite=True)
+    [row] = segment_folder(fitted, path, out, level=0, resume=True).rows
+    assert (row.status, "slide.png was not written by segkit" in row.reason) == ("skipped", True)
     assert not (out / "slide.tif").exists()
 
 
 def test_tables_do_not_list_objects_that_are_gone(fitted, tmp_path):
     path, out = written("tiff", tmp_path, picture(5, (100, 120))[0]), tmp_path / "out"
     predict_folder(fitted, path, out, objects=True)
-    with pytest.raises(OutputError, match=r"objects\.csv and 1 more would still list objects of slide\.tif"):
-        segment_large(fitted, path, out, overwrite=True)
+    with pytest.raises(
+        OutputError, match=r"objects\.csv.* of an earlier run would stay beside the new masks"
+    ):
+        segment_slide(fitted, path, out, overwrite=True)
     assert (out / "slide.png").exists()
-    for name in ("objects.csv", "images.csv"):
-        (out / name).unlink()
-    segment_large(fitted, path, out, overwrite=True)
-    assert not (out / "objects" / "slide.tif").exists()
+    shutil.rmtree(out)
+    segment_slide(fitted, path, out, overwrite=True)
 
 
 def test_decisions_of_another_model_that_cannot_be_removed_are_refused(fitted, tmp_path, monkeypatch):
     path = written("tiff", tmp_path, picture(5, (100, 120))[0])
-    segment_large(fitted, path, tmp_path / "out")
+    segment_slide(fitted, path, tmp_path / "out")
 
     def refuse(place, *_, **__):
         if "large" in Path(place).parts:
@@ -464,7 +512,7 @@ def test_decisions_of_another_model_that_cannot_be_removed_are_refused(fitted, t
 
     monkeypatch.setattr("segkit._common.files.shutil.rmtree", refuse)
     with pytest.raises(OutputError, match=r"may not be written: make the folder writable"):
-        segment_large(fitted, path, tmp_path / "out", overwrite=True)
+        segment_slide(fitted, path, tmp_path / "out", overwrite=True)
 
 
 @pytest.mark.parametrize("name", ["a.tif", "a.ome.tif"])
@@ -474,7 +522,7 @@ def test_labels_in_tiff_have_the_pixel_size_at_every_level(fitted, tmp_path, nam
     if ".ome" in name:
         told = {"metadata": {"axes": "YX", "PhysicalSizeX": 0.5, "PhysicalSizeY": 0.25}}
     write_tiff(tmp_path / name, image, **told)
-    outcome = segment_large(fitted, tmp_path / name, tmp_path / "out")
+    outcome = segment_slide(fitted, tmp_path / name, tmp_path / "out")
     assert outcome.labels == tmp_path / "out" / name
     np.testing.assert_allclose(read_pixel_size(outcome.labels), (0.25, 0.5), rtol=1e-5)
     with tifffile.TiffFile(outcome.labels) as file:
@@ -484,9 +532,9 @@ def test_labels_in_tiff_have_the_pixel_size_at_every_level(fitted, tmp_path, nam
         sizes = [1e4 * below / above for above, below in ratios]
     np.testing.assert_allclose(sizes, [0.5, 1.0], rtol=1e-5)
     # a pixel of the second level is twice as large
-    half = segment_large(fitted, tmp_path / name, tmp_path / "half", level=1)
+    half = segment_slide(fitted, tmp_path / name, tmp_path / "half", level=1)
     np.testing.assert_allclose(read_pixel_size(half.labels), (0.5, 1.0), rtol=1e-5)
-    given = segment_large(fitted, tmp_path / name, tmp_path / "given", pixel_size=3)
+    given = segment_slide(fitted, tmp_path / name, tmp_path / "given", pixel_size=3)
     np.testing.assert_allclose(read_pixel_size(given.labels), (3, 3), rtol=1e-5)
 
 
@@ -510,7 +558,7 @@ def test_labels_in_zarr_lie_where_their_image_does(fitted, tmp_path):
     with open_large(path, 1) as image:
         assert image.grid == ((1000.0, 1000.0), "nanometer", (20.0, 21.0))
         assert image.grid.pixel_size == PixelSize(1.0, 1.0)
-    outcome = segment_large(fitted, path, tmp_path / "out", probability=True)
+    outcome = segment_slide(fitted, path, tmp_path / "out", probability=True)
     for place, inner in ((outcome.labels, "labels/segkit"), (outcome.probability, "")):
         found = zarr.open_group(str(place / inner), mode="r").attrs["ome"]["multiscales"][0]
         assert [axis.get("unit") for axis in found["axes"]] == ["nanometer", "nanometer"]
@@ -576,12 +624,12 @@ def test_an_image_of_which_nothing_can_be_read_is_refused(tmp_path, normalizatio
     )
     segmenter.fit([image / 255], [mask])
     path = written("0.5", tmp_path, picture(5, (90, 80))[0])
-    whole = segment_large(segmenter, path, tmp_path / "whole")
+    whole = segment_slide(segmenter, path, tmp_path / "whole")
     expected = segmenter.predict(picture(5, (90, 80))[0] / np.float32(255))
     assert np.mean(read_labels(whole.labels) != expected) < 1e-3
     (path / "0" / "c" / "0" / "0" / "0").unlink()
     with pytest.raises(InputError) as caught:
-        segment_large(segmenter, path, tmp_path / "out")
+        segment_slide(segmenter, path, tmp_path / "out")
     assert f"{path} at row 0, column 0: a chunk is missing" in str(caught.value)
     assert not (tmp_path / "out" / "slide.zarr").exists()
 
@@ -611,20 +659,16 @@ def test_strips_are_as_high_as_memory_allows(monkeypatch, n_rows, expected):
 
 
 @pytest.mark.parametrize(
-    ("faults", "status", "reason"),
+    ("faults", "told"),
     [
-        ([], "written", ""),
-        (["a"], "failed", "1 fault: a"),
-        (["a", "b", "c"], "failed", "3 faults: a; b; c"),
-        (["a", "b", "c", "d"], "failed", "4 faults: a; b; c; and 1 more"),
+        (["a"], "1 fault: a"),
+        (["a", "b", "c"], "3 faults: a; b; c"),
+        (["a", "b", "c", "d"], "4 faults: a; b; c; and 1 more"),
     ],
 )
-def test_the_row_tells_the_first_faults(faults, status, reason):
-    image = SimpleNamespace(shape=(40, 50, 3), path=Path("in/slide.svs"))
-    row = _row(SimpleNamespace(faults=faults, image=image, tiles=[1, 2]), Path("slide.tif"), "a 1", 1.2345)
-    assert (row.image, row.status, row.reason) == ("slide.svs", status, reason)
-    assert (row.mask, row.height, row.width, row.pages) == ("slide.tif", 40, 50, 1)
-    assert (row.tiles, row.seconds, row.shares) == (2, 1.23, "a 1")
+def test_the_first_faults_are_told(faults, told):
+    assert _describe(faults) == f"{told}; mend the file, and --resume (resume=True) does those parts again"
+    assert not _describe([])
 
 
 @pytest.mark.parametrize(
@@ -632,7 +676,10 @@ def test_the_row_tells_the_first_faults(faults, status, reason):
     [("a.zarr", "a.zarr"), ("b.ZARR", "b.zarr"), ("c.svs", "c.tif"), ("d.ome.tif", "d.ome.tif")],
 )
 def test_labels_are_zarr_for_zarr_and_tiff_for_all_others(image, labels):
-    assert labels_place(Path("in", image)) == Path(labels)
+    job = Job(Path("in", image), image, 0)
+    assert job.mask == Path(labels)
+    assert job.places("probability") == [Path("probability", labels)]
+    assert not job.places("overlay")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is told of a run: images left out or alone, and those that look unlike the training images."""
+"""What is told of a run: images left alone, and those that look unlike the training images."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +10,6 @@ from segkit.segmentation.notes import (
     _notes_on_names,
     _notes_on_scale,
     notes_on_images,
-    notes_on_left_out,
     notes_on_others,
     notes_on_removed,
 )
@@ -46,22 +45,6 @@ def test_other_scales_are_told_of():
     assert _notes_on_scale(peaks, None) == _notes_on_scale({Path("a"): 0.5}, (0.4, 0.9)) == []
 
 
-@pytest.mark.parametrize(
-    ("names", "told"),
-    [
-        (["x.zarr"], "1 image of {} is left out (x.zarr): give it by itself, to be read by region"),
-        (
-            ["y.zarr", "x.zarr"],
-            "2 images of {} are left out (x.zarr, y.zarr): give each by itself, to be read by region",
-        ),
-    ],
-)
-def test_images_that_are_read_by_region_are_left_out(tmp_path, names, told):
-    for name in names:
-        (tmp_path / name).mkdir()
-    assert notes_on_left_out(tmp_path) == [told.format(tmp_path)]
-
-
 def test_images_are_compared_with_the_training_images():
     """Channels, their names and the brightest pixel, if the training has told of them."""
     segmenter, root = SimpleNamespace(summary_=SimpleNamespace(peaks=(0.9, 1.0))), Path("in")
@@ -80,13 +63,13 @@ def recorded(output, **rows):
 
 
 def test_images_of_another_model_are_told_of(tmp_path):
-    record = recorded(tmp_path, a=("mine", {}), b=("other", {}), c=("other", {}), d=("other", {}))
-    rows = [ImageRow(name, WRITTEN) for name in "abc"] + [ImageRow("d", WRITTEN, tiles=1)]
+    record = recorded(tmp_path, a=("mine", {}), b=("other", {}), c=("other", {}))
+    rows = [ImageRow(name, WRITTEN) for name in "abc"]
     assert notes_on_others(record, rows, "mine") == [
         f"results of 2 other images in {tmp_path} are of another model or other options (b, c): give the folder of the "
         "images to make all anew"
     ]
-    assert notes_on_others(record, [rows[0], rows[3]], "mine") == []
+    assert notes_on_others(record, rows[:1], "mine") == []
 
 
 @pytest.mark.parametrize(
@@ -104,6 +87,5 @@ def test_images_that_are_gone_are_told_of(tmp_path, names, told):
     rows |= {
         "no_mask": ("0", {}),
         "mask_gone": ("0", {"mask": "x.png"}),
-        "by_region": ("0", there | {"tiles": 3}),
     }
     assert notes_on_removed(recorded(tmp_path, **rows), {"a"}) == ([told] if told else [])

@@ -16,7 +16,6 @@ from segkit.segmentation.outcome import (
     Interrupted,
     Outcome,
     in_order,
-    is_of_region,
     join_faults,
     put_summary,
     reason_of,
@@ -153,13 +152,6 @@ def test_rows_of_images_whose_masks_are_there(record):
     ]
     assert rows_of_others(record, set()) == expected
     assert rows_of_others(record, {"a.png", "c.zarr"}) == expected[1:2]
-    assert rows_of_others(record, set(), by_region=True) == expected[2:]
-
-
-def test_an_image_of_no_tiles_was_read_by_region_too():
-    assert is_of_region({"tiles": 0})
-    assert not is_of_region({"tiles": None})
-    assert not is_of_region({})
 
 
 def test_rows_are_in_the_order_of_a_listing():
