@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import tifffile
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray
@@ -20,6 +19,7 @@ from segkit.errors import ConfigError, InputError, count
 from segkit.images.pixel_size import PixelSize, checked_size, micrometres, size_in_tiff
 from segkit.images.read import TIFF_EXTENSIONS, to_float
 from segkit.images.shown import as_shown, offset_in
+from segkit.images.tiff import open_tiff
 
 SLIDE_EXTENSIONS = (".svs", ".ndpi", ".scn", ".mrxs", ".bif")
 ZARR_EXTENSIONS = (".zarr",)
@@ -110,7 +110,7 @@ def list_by_region(images: Path) -> list[Path]:
 def shape_of_tiled(path: Path) -> tuple[int, int, int] | None:
     """Read height, width and channels from the header of a TIFF file of one plane that can be read by region; else None."""
     try:
-        with tifffile.TiffFile(path) as file:
+        with open_tiff(path) as file:
             series = file.series[0]
             sides = dict(zip(series.axes.lower().replace("s", "c"), series.shape, strict=True))
             if not file.pages.first.is_tiled or not {"y", "x"} <= sides.keys() <= set("yxc"):
@@ -230,7 +230,7 @@ def _open_tiff(path: Path, level: int) -> LargeImage:
     if path.suffix.lower() not in TIFF_EXTENSIONS:
         raise InputError("cannot be read by region: save it as OME-Zarr or tiled TIFF", source=path)
     with ExitStack() as closing:
-        file = closing.enter_context(tifffile.TiffFile(path))
+        file = closing.enter_context(open_tiff(path))
         series = file.series[0]
         _check_level(path, level, len(series.levels))
         axes = list(series.axes.lower().replace("s", "c"))

@@ -15,6 +15,7 @@ from segkit.errors import InputError
 from segkit.images.headers import FORMATS, check_format
 from segkit.images.microscopy import check_reader, is_microscopy, read_lengths
 from segkit.images.read import TIFF_EXTENSIONS, check_path, decoding, pixels_in_ome
+from segkit.images.tiff import open_tiff
 
 _CENTIMETRE, _INCH = 1e4, 25_400.0
 _PREFIXES = {"": 1e6, "centi": _CENTIMETRE, "milli": 1e3, "micro": 1.0, "nano": 1e-3}
@@ -91,7 +92,7 @@ def read_pixel_size(path: str | Path) -> PixelSize | None:
     is_tiff = path.suffix.lower() in TIFF_EXTENSIONS
     kind = check_format(path, tuple(name for name in FORMATS if (name == "TIFF") == is_tiff))
     if kind == "TIFF":
-        with decoding(path), tifffile.TiffFile(path) as file:
+        with decoding(path), open_tiff(path) as file:
             return size_in_tiff(file)
     if kind == "PNG":
         with decoding(path), PngImageFile(path) as image:
@@ -109,7 +110,7 @@ def read_z_step(path: str | Path) -> float | None:
             return read_lengths(path)["Z"]
     if path.suffix.lower() not in TIFF_EXTENSIONS:
         return None
-    with decoding(path), tifffile.TiffFile(path) as file:
+    with decoding(path), open_tiff(path) as file:
         if file.is_ome:
             return _length_in_ome(pixels_in_ome(file.ome_metadata), "Z")
         metadata = (file.imagej_metadata or {}) if file.is_imagej else {}

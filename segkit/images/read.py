@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import struct
 import threading
 import warnings
 import xml.etree.ElementTree as ElementTree
@@ -32,6 +31,7 @@ from segkit.images.shown import (
     offset_in,
     values_of_palette,
 )
+from segkit.images.tiff import open_tiff
 
 TIFF_EXTENSIONS, JPEG_EXTENSIONS = FORMATS["TIFF"].extensions, FORMATS["JPEG"].extensions
 IMAGE_EXTENSIONS = (*(ending for known in FORMATS.values() for ending in known.extensions), *READERS)
@@ -252,8 +252,7 @@ def count_pages(path: str | Path, *, axes: str | None = None) -> int:
         return len(_read_microscopy(path, axes).pages)
     if path.suffix.lower() not in TIFF_EXTENSIONS:
         return 1
-    with decoding(path), tifffile.TiffFile(path) as file:
-        _check_all_pages_there(file)
+    with decoding(path), open_tiff(path) as file:
         naming = _Naming(path, axes)
         return sum(
             math.prod(
@@ -524,8 +523,7 @@ class _Naming:
 
 def _read_tiff(path: Path, notes: list[str], naming: _Naming, *, is_mask: bool) -> Stack:
     check_format(path, ("TIFF",))
-    with decoding(path, notes), tifffile.TiffFile(path) as file:
-        _check_all_pages_there(file)
+    with decoding(path, notes), open_tiff(path, notes) as file:
         n_bytes = sum(math.prod(series.shape) * series.dtype.itemsize for series in file.series)
         size = first_few([" x ".join(f"{side:,}" for side in series.shape) for series in file.series], most=3)
         refuse_bomb(path, n_bytes, size)
@@ -577,27 +575,6 @@ def names_in_ome(text: str | None) -> tuple[str, ...]:
     nodes = [] if pixels is None else pixels.findall("{*}Channel")
     names = tuple(node.get("Name", "") for node in nodes)
     return names if all(names) else ()
-
-
-def _check_all_pages_there(file: tifffile.TiffFile) -> None:
-    """Refuse a truncated stack, which tifffile would take for a short one, and pages in a circle, which have no end."""
-    handle, layout = file.filehandle, file.tiff
-    known: set[int] = set()
-    handle.seek(8 if file.is_bigtiff else 4)  # the place of the first page
-    while place := _number(handle.read(layout.offsetsize), layout.offsetformat):
-        if place in known:
-            raise EOFError("its pages follow each other in a circle")
-        if place >= handle.size:
-            raise EOFError("its last pages are missing")
-        known.add(place)
-        handle.seek(place)
-        n_tags = _number(handle.read(layout.tagnosize), layout.tagnoformat)
-        handle.seek(place + layout.tagnosize + n_tags * layout.tagsize)
-
-
-def _number(content: bytes, layout: str) -> int:
-    """Read a number; where the file ends there is none."""
-    return int(struct.unpack(layout, content)[0]) if len(content) == struct.calcsize(layout) else 0
 
 
 def _check_segments(series: Any) -> None:

@@ -66,16 +66,20 @@ def test_numbers_of_few_bits_reach_white(tmp_path):
         values[0, 0] = white
         factor = 255 // white or 1  # Fiji shows numbers of 12 bits as they are
         for name, stored in (("minisblack", values), ("miniswhite", white - values)):
-            path = write(tmp_path / "a.tif", stored, photometric=name, bitspersample=bits)
+            path = write(tmp_path / "a.tif", _packed(stored, bits), photometric=name)
+            with tifffile.TiffFile(path, mode="r+b") as file:
+                file.pages.first.tags["ImageWidth"].overwrite(8)
+                file.pages.first.tags["BitsPerSample"].overwrite(bits)
             np.testing.assert_array_equal(read_pages(path)[0], values * factor)
         if bits < 8:
-            rows = [bytes([0]) + row.tobytes() for row in np.packbits(_bits(values, bits), axis=1)]
+            rows = [bytes([0]) + row.tobytes() for row in _packed(values, bits)]
             (tmp_path / "a.png").write_bytes(png(8, 8, b"".join(rows), bits=bits, colour=0))
             np.testing.assert_array_equal(read_pages(tmp_path / "a.png")[0], values * factor)
 
 
-def _bits(values, bits):
-    return np.unpackbits(values[..., None], axis=2)[..., 8 - bits :].reshape(8, -1)
+def _packed(values, bits):
+    each = np.unpackbits(values.astype(">u2").view(np.uint8).reshape(8, 8, 2), axis=2)[..., 16 - bits :]
+    return np.packbits(each.reshape(8, -1), axis=1)
 
 
 def test_masks_of_fiji_with_an_inverting_table_are_asked_about(tmp_path):

@@ -1,0 +1,177 @@
+"""Files of a set of OME-TIFF files are read each by itself, whatever became of the others."""
+
+import shutil
+import uuid
+
+import numpy as np
+import pytest
+import tifffile
+
+from segkit.images import list_images, read_pages, read_pixel_size
+from segkit.images.large_image import open_large
+from segkit.images.pixel_size import read_z_step
+from segkit.images.read import count_pages, read_stack
+from tests.images.conftest import complaint
+
+SIZES = {"Z": 2, "C": 2, "T": 3}
+SIDE = 16
+NAMES = ("DAPI", "GFP")
+
+
+def write_set(folder, along, *, order="XYZCT", n_positions=1, root_uuid=True, by_plane=False, master=None):
+    """Write a set of which each file holds one place along an axis; the value of a plane is 100 T + 10 Z + C + 1000 P."""
+    axes = list(order[:1:-1])
+    places = list(np.ndindex(*(SIZES[axis] for axis in axes)))
+    files: dict[str, list] = {}
+    for position in range(n_positions):
+        for place in places:
+            at = dict(zip(axes, place, strict=True)) | {"P": position}
+            key = "_".join(f"{axis}{at[axis]}" for axis in along)
+            files.setdefault(f"s_{key}.ome.tif", []).append(at)
+    id_of = {name: f"urn:uuid:{uuid.UUID(int=number + 1)}" for number, name in enumerate(files)}
+    images = []
+    for position in range(n_positions):
+        data = []
+        for name, planes in files.items():
+            for number, at in enumerate(planes):
+                if at["P"] == position and (by_plane or number == 0 or planes[number - 1]["P"] != position):
+                    length = 1 if by_plane else sum(one["P"] == position for one in planes)
+                    first = " ".join(f'First{axis}="{at[axis]}"' for axis in "ZCT")
+                    data.append(
+                        f'<TiffData {first} IFD="{number}" PlaneCount="{length}"><UUID FileName="{name}">{id_of[name]}'
+                        "</UUID></TiffData>"
+                    )
+        sizes = " ".join(f'Size{axis}="{size}"' for axis, size in SIZES.items())
+        channels = "".join(
+            f'<Channel ID="C:{i}" Name="{name}" SamplesPerPixel="1"/>' for i, name in enumerate(NAMES)
+        )
+        images.append(
+            f'<Image ID="Image:{position}" Name="p{position}"><Pixels ID="Pixels:{position}" DimensionOrder="{order}" '
+            f'Type="uint16" SizeX="{SIDE}" SizeY="{SIDE}" {sizes} PhysicalSizeX="0.5" PhysicalSizeY="0.5" '
+            f'PhysicalSizeZ="2">{channels}{"".join(data)}</Pixels></Image>'
+        )
+    start = (
+        '<?xml version="1.0" encoding="UTF-8"?><OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06"'
+    )
+    whole = f"{''.join(images)}</OME>"
+    if master is not None and master.endswith(".ome"):
+        (folder / master).write_text(f"{start}>{whole}")
+    for name, planes in files.items():
+        text = f'{start} UUID="{id_of[name]}">{whole}' if root_uuid else f"{start}>{whole}"
+        if master not in (None, name):
+            text = (
+                f'{start} UUID="{id_of[name]}"><BinaryOnly MetadataFile="{master}" UUID="urn:uuid:9"/></OME>'
+            )
+        values = [1000 * at["P"] + 100 * at["T"] + 10 * at["Z"] + at["C"] for at in planes]
+        array = np.zeros((len(values), SIDE, SIDE), np.uint16) + np.uint16(values)[:, None, None]
+        tifffile.imwrite(folder / name, array, description=text, metadata=None, photometric="minisblack")
+    return folder
+
+
+def values(path, **options):
+    return [page[0, 0].tolist() for page in read_pages(path, **options)]
+
+
+ALONG = {
+    "T": {"s_T1.ome.tif": [[100, 101], [110, 111]], "s_T2.ome.tif": [[200, 201], [210, 211]]},
+    "Z": {"s_Z1.ome.tif": [[10, 11], [110, 111], [210, 211]]},
+    "C": {"s_C1.ome.tif": [1, 11, 101, 111, 201, 211]},
+    "P": {
+        "s_P1.ome.tif": [
+            [1000 + 100 * t + 10 * z, 1001 + 100 * t + 10 * z] for t in range(3) for z in range(2)
+        ]
+    },
+    "TZC": {"s_T2_Z0_C1.ome.tif": [201]},
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*files of an OME-TIFF set")
+@pytest.mark.parametrize("along", list(ALONG))
+@pytest.mark.parametrize("order", ["XYZCT", "XYCTZ"])
+@pytest.mark.parametrize("fate", ["whole", "alone", "renamed", "copied"])
+def test_each_file_of_a_set_gives_its_own_planes(tmp_path, along, order, fate):
+    by_plane = along != "P" and (along, order) != ("T", "XYZCT")  # others follow each other
+    write_set(tmp_path, along, order=order, n_positions=2 if along == "P" else 1, by_plane=by_plane)
+    for name, expected in ALONG[along].items():
+        path = tmp_path / name
+        if fate == "alone":
+            path = tmp_path / "alone" / name
+            path.parent.mkdir()
+        elif fate == "renamed":
+            path = tmp_path / "other.tif"
+        if path.name != name or path.parent != tmp_path:
+            shutil.copy(tmp_path / name, path)
+        if fate == "copied":  # to a place where others have the names of the set
+            shutil.copy(tmp_path / name, tmp_path / "s_T0.ome.tif")
+        assert values(path) == expected
+        assert count_pages(path) == len(expected)
+        assert read_pixel_size(path) == (0.5, 0.5)
+        assert read_z_step(path) == 2
+        channels = read_stack(path).layout.channels
+        assert channels == (NAMES[1:] if "C" in along else NAMES)[: len(channels)]
+        shutil.rmtree(path.parent) if fate == "alone" else None
+
+
+def test_a_note_tells_that_there_are_others(tmp_path):
+    write_set(tmp_path, "T")
+    with pytest.warns(
+        UserWarning, match="s_T0.ome.tif: one of 3 files of an OME-TIFF set: its own 4 planes are read$"
+    ):
+        read_pages(tmp_path / "s_T0.ome.tif")
+    assert len(list_images(tmp_path)) == 3
+
+
+@pytest.mark.filterwarnings("ignore:.*files of an OME-TIFF set")
+def test_a_renamed_file_whose_number_is_not_told(tmp_path):
+    write_set(tmp_path, "T", root_uuid=False)
+    path = (tmp_path / "s_T2.ome.tif").rename(tmp_path / "mine.ome.tif")
+    assert values(path) == [[200, 201], [210, 211]]
+    assert read_pixel_size(path) == (0.5, 0.5)
+    write_set(tmp_path, "TZC", root_uuid=False)
+    path = (tmp_path / "s_T2_Z1_C0.ome.tif").rename(tmp_path / "mine.ome.tif")
+    assert values(path) == [210]
+    assert read_stack(path).layout.channels == ()  # which one is not known
+
+
+def test_a_single_file_may_be_renamed(tmp_path):
+    write_set(tmp_path, "", root_uuid=False)
+    path = (tmp_path / "s_.ome.tif").rename(tmp_path / "mine.ome.tif")
+    assert values(path)[1] == [10, 11]
+    assert len(values(path)) == 6
+
+
+@pytest.mark.filterwarnings("ignore:.*files of an OME-TIFF set")
+@pytest.mark.parametrize("master", ["s.companion.ome", "s_T0.ome.tif"])
+def test_metadata_in_another_file(tmp_path, master):
+    write_set(tmp_path, "T", master=master)
+    assert values(tmp_path / "s_T1.ome.tif") == [[100, 101], [110, 111]]
+    (tmp_path / master).unlink()
+    with pytest.warns(
+        UserWarning, match=f"its metadata are in {master}, which cannot be read: they are not used"
+    ):
+        assert values(tmp_path / "s_T1.ome.tif", axes="ZYX") == [100, 110, 101, 111]
+
+
+@pytest.mark.filterwarnings("ignore:.*files of an OME-TIFF set")
+def test_a_file_that_was_full_before_the_stack_was(tmp_path):
+    write_set(tmp_path, "T", by_plane=True)
+    path = tmp_path / "s_T0.ome.tif"
+    with tifffile.TiffFile(path) as file:
+        text = file.ome_metadata
+    first = text.index("<TiffData")
+    kept = text[:first] + text[text.index("<TiffData", first + 1) :]  # without the first of its planes
+    array = np.uint16([10, 1, 11])[:, None, None] + np.zeros((3, SIDE, SIDE), np.uint16)
+    for number in (1, 2, 3):
+        kept = kept.replace(f'FirstT="0" IFD="{number}"', f'FirstT="0" IFD="{number - 1}"', 1)
+    tifffile.imwrite(path, array, description=kept, metadata=None, photometric="minisblack")
+    assert "the channels of a plane are in several files" in complaint(read_pages, path)
+    tifffile.imwrite(path, array[:1], description=kept, metadata=None, photometric="minisblack")
+    assert "pages are missing" in complaint(read_pages, path)
+
+
+@pytest.mark.filterwarnings("ignore:.*files of an OME-TIFF set")
+def test_regions_are_those_of_the_file(tmp_path):
+    pytest.importorskip("zarr")
+    write_set(tmp_path, "TZC")
+    with open_large(tmp_path / "s_T1_Z1_C0.ome.tif") as image:
+        assert image[0:2, 0:2].max() == np.float32(110 / 65535)
