@@ -68,6 +68,8 @@ def describe_objects(images: Sequence[ImageSummary]) -> list[str]:
     """Describe how many objects there are, in how many images, how large, and of which classes."""
     import numpy as np
 
+    from segkit.images.pixel_size import describe_sizes
+
     areas = np.concatenate([image.areas for image in images])
     line = f"{_many(areas.size, 'object')} in {_many(len(images), 'image')}"
     if areas.size:
@@ -75,7 +77,8 @@ def describe_objects(images: Sequence[ImageSummary]) -> list[str]:
         line += f"{each} (median area {np.median(areas):,g} px{_in_micrometres(images)})"
     counts = sum((Counter(image.counts) for image in images), Counter())
     shares = ", ".join(f"{name} {number:,}" for name, number in sorted(counts.items()))
-    return [line, *([f"By class: {shares}"] if len(counts) > 1 else [])]
+    sizes = describe_sizes((image.pixel_size, image.size_source) for image in images)
+    return [line, *([f"By class: {shares}"] if len(counts) > 1 else []), *sizes]
 
 
 def _many(number: int, noun: str) -> str:

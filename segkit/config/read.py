@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Mapping
 from copy import deepcopy
 from itertools import pairwise
@@ -86,11 +87,22 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """A loader that refuses a key given twice, of which YAML takes the last, and text that unfolds without end."""
+    """A loader that refuses a key given twice, of which YAML takes the last, text that unfolds without end, and odd numbers.
+
+    YAML reads 010 as 8, and 1:30 as 90.
+    """
 
     def construct_document(self, node: yaml.Node) -> Any:
         _count_nodes(node, {})
         return super().construct_document(node)
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        _refuse_odd(node.value)
+        return super().construct_yaml_int(node)
+
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
+        _refuse_odd(node.value)
+        return super().construct_yaml_float(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
         lines: dict[Any, int] = {}
@@ -106,6 +118,18 @@ class _Loader(yaml.SafeLoader):
                 raise ConfigError(f"key {key} is given twice, {where}: keep one of them")
             lines[key] = line
         return super().construct_mapping(node, deep)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
+
+
+def _refuse_odd(number: str) -> None:
+    """Refuse what YAML takes for a number to the base 8 or 60, and people for another."""
+    if ":" in number or re.fullmatch(r"[-+]?0[0-7_]+", number):
+        raise ConfigError(
+            f"number {number}, which YAML reads as another: give it without zeros in front and colons, or in quotes"
+        )
 
 
 _MERGE = "tag:yaml.org,2002:merge"

@@ -6,6 +6,7 @@ in ``configs/`` describes it. A key that does not exist is an error that names t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -33,7 +34,7 @@ from segkit.config.banks import (
 )
 from segkit.config.faults import Section, deepest, explain_value, locate, shown
 from segkit.config.read import read_options
-from segkit.errors import ConfigError
+from segkit.errors import ConfigError, InputError
 from segkit.images import Dataset, PixelSize, Reading, load_pairs
 from segkit.images.pixel_size import check_pixel_size
 from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
@@ -130,8 +131,16 @@ def _reading_option(name: str, value: Any) -> Any:
     return getattr(Reading(**{name: value}), name)
 
 
+# A decimal comma, or commas or points between thousands.
+_MAY_BE_ONE_NUMBER = re.compile(r"\d+,\d+|\d{1,3}(\.\d{3})+,\d+|\d{1,3}(,\d{3})+\.\d+")
+
+
 def _known_size(given: Any) -> PixelSize | None:
     """Read the side of a pixel, or its height and width: a list, or numbers with a comma in between."""
+    if isinstance(given, str) and _MAY_BE_ONE_NUMBER.fullmatch(given.strip()):
+        raise InputError(
+            f"pixel size {given}: write a number with a point, such as 0.5, or height and width as [0.65, 0.325]"
+        )
     sizes: Any = given.split(",") if isinstance(given, str) else given
     return None if given is None else check_pixel_size(sizes)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from segkit.errors import InputError, count, first_few
 from segkit.images.axes import Layout
-from segkit.images.pixel_size import PixelSize
+from segkit.images.pixel_size import FoundSize, PixelSize
 
 GREY, COLOUR = 1, 3
 
@@ -178,6 +178,7 @@ class Page(NamedTuple):
     layout: Layout
     pixel_size: PixelSize | None
     z_step: float | None
+    size_source: str = ""
 
     @property
     def image(self) -> NDArray[np.float32]:
@@ -195,6 +196,7 @@ class Facts:
     shapes: Counter[tuple[int, ...]] = field(default_factory=Counter)
     dtypes: Counter[str] = field(default_factory=Counter)
     layouts: Counter[Layout] = field(default_factory=Counter)
+    sizes: Counter[FoundSize] = field(default_factory=Counter)
     limits: tuple[float, float] = float("inf"), float("-inf")
 
     def add(self, page: Page) -> None:
@@ -205,4 +207,5 @@ class Facts:
         self.shapes[page.image.shape] += 1
         self.dtypes[page.dtype] += 1
         self.layouts[page.layout] += 1
+        self.sizes[FoundSize(page.pixel_size, page.size_source)] += 1
         self.limits = min(self.limits[0], page.limits[0]), max(self.limits[1], page.limits[1])

@@ -12,6 +12,7 @@ from segkit.images.alike import COLOUR, Facts, Kind, check_kinds, check_scales, 
 from segkit.images.labels import LabelMap
 from segkit.images.numbering import MaskOptions, MasksAre, Objects, summarise_objects
 from segkit.images.pairs import PairReader, survey
+from segkit.images.pixel_size import describe_size
 from segkit.images.reading import Reading
 from segkit.images.stems import list_without_masks, name_files, root_of, stem_of
 
@@ -190,7 +191,7 @@ def _inspect_alone(images: Path, reading: Reading | None) -> Inspection:
 def _about_images(facts: Facts) -> list[tuple[str, str]]:
     counts = {
         name: Counter[str]()
-        for name in ("height x width", "channels", "channel names", "planes", "bit depth")
+        for name in ("height x width", "channels", "channel names", "planes", "bit depth", "pixel size")
     }
     for (height, width, n_channels), number in facts.shapes.items():
         counts["height x width"][f"{height} x {width}"] += number
@@ -201,7 +202,10 @@ def _about_images(facts: Facts) -> list[tuple[str, str]]:
         counts["channel names"][", ".join(layout.channels) or "without names"] += number
     for dtype, number in facts.dtypes.items():
         counts["bit depth"][_BITS.get(dtype, dtype)] += number
-    usual = {"channel names": ["without names"], "planes": ["single"]}
+    for (size, source), number in facts.sizes.items():
+        told = "unknown" if size is None else f"{describe_size(size)} µm, from {source}"
+        counts["pixel size"][told] += number
+    usual = {"channel names": ["without names"], "planes": ["single"], "pixel size": ["unknown"]}
     return [(name, _counted(found)) for name, found in counts.items() if list(found) != usual.get(name)]
 
 

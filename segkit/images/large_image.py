@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from segkit._common import FloatArray
 from segkit.errors import ConfigError, InputError, count
-from segkit.images.pixel_size import PixelSize, checked_size, micrometres, size_in_tiff
+from segkit.images.pixel_size import PixelSize, checked_size, micrometres, read_number, size_in_tiff
 from segkit.images.read import TIFF_EXTENSIONS, to_float
 from segkit.images.shown import as_shown, offset_in
 from segkit.images.tiff import open_tiff
@@ -343,6 +343,6 @@ def _open_slide(path: Path, level: int) -> LargeImage:
         return np.asarray(slide.read_region(corner, level, size, as_array=True))[:, :, :3]
 
     told = [slide.properties.get(f"tiffslide.mpp-{axis}") for axis in "yx"]
-    size = checked_size(*(float(value or 0) for value in told))
+    size = checked_size(*(read_number(value) or 0 for value in told))
     grid = Grid.of(size, (float(factor), float(factor)))
     return LargeImage(path, (height, width, 3), np.dtype(np.uint8), float(factor), read, closing, grid)

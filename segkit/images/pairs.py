@@ -33,7 +33,7 @@ from segkit.images.numbering import (
     describe_numbers,
 )
 from segkit.images.outlines import ALL_OBJECTS
-from segkit.images.pixel_size import PixelSize, read_pixel_size, read_z_step
+from segkit.images.pixel_size import FoundSize, PixelSize, find_pixel_size, read_z_step
 from segkit.images.read import check_image
 from segkit.images.reading import Reading, joined, neighbours
 from segkit.images.stems import page_names
@@ -350,7 +350,8 @@ class PairReader(Findings):
 
     def pages(self, path: Path, file: str, stack: Stack) -> list[Page | None]:
         """Scale the pages of an image file; None of those that nothing can be learnt from."""
-        size, z_step = self.attempt(read_pixel_size, path), self.attempt(read_z_step, path)
+        size, source = self.attempt(find_pixel_size, path) or FoundSize()
+        z_step = self.attempt(read_z_step, path)
         if self.attempt(neighbours, stack.layout, 0, self.reading.context, name=str(path)) is None:
             return []
         names = page_names(file, len(stack.pages))
@@ -363,7 +364,7 @@ class PairReader(Findings):
             places = neighbours(stack.layout, index, self.reading.context, name=str(path))
             around = [plane for plane in (images[place] for place in places) if plane is not None]
             limits = float(stored.min()), float(stored.max())
-            page = Page(stem, file, around, str(stored.dtype), limits, stack.layout, size, z_step)
+            page = Page(stem, file, around, str(stored.dtype), limits, stack.layout, size, z_step, source)
             pages.append(page if len(around) == len(places) else None)
         return pages
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import tifffile
 from numpy.typing import NDArray
-from PIL.PngImagePlugin import PngImageFile
+from PIL.PngImagePlugin import PngImageFile, PngInfo
 
-from segkit.errors import InputError
+from segkit.errors import InputError, first_few
 from segkit.images.headers import FORMATS, check_format
 from segkit.images.microscopy import check_reader, is_microscopy, read_lengths
 from segkit.images.read import TIFF_EXTENSIONS, check_path, decoding, pixels_in_ome
@@ -35,9 +38,15 @@ _MICROMETRES = {
     **{prefix + word: length for prefix, length in _PREFIXES.items() for word in ("meter", "metre")},
 }
 _TIFF_UNITS = {tifffile.RESUNIT.INCH: _INCH, tifffile.RESUNIT.CENTIMETER: _CENTIMETRE}
-# Pixels per inch that programs write for printers, whatever the microscope saw.
-_PRINT_RESOLUTIONS = (1, 72, 96, 150, 200, 300, 600, 1200)
-_TOLERANCE = 2e-3
+# What segkit calls itself in files whose resolution it wrote.
+_SOFTWARE = "segkit"
+# Dots per inch that no printer, screen or scanner of paper reaches; microscopes do.
+_MOST_OF_PRINT = 10_000
+# Those that programs turn into micrometres, whatever the microscope saw. Of fewer dots, any size but a round one is taken
+# for such.
+_PRINT_RESOLUTIONS = (600, 720, 1200, 2400, 4800)
+_FEW_DOTS = 508  # pixels of 50 micrometres
+_TOLERANCE = 3e-4
 # In micrometres. Pixels of electron microscopes are a thousandth wide, those of cameras a thousand.
 _LEAST, _MOST = 1e-5, 1e5
 _IMAGEJ_DTYPES = ("uint8", "uint16", "float32")
@@ -79,26 +88,65 @@ def read_pixel_size(path: str | Path) -> PixelSize | None:
     Notes
     -----
     Read are the physical size of OME-TIFF, the resolution and unit of ImageJ's TIFF, and pixels per centimetre, inch or
-    metre of other TIFF and of PNG. The last are left out if they are a usual resolution of printers (72, 96, 150, 200,
-    300, 600 or 1200 dots per inch).
+    metre of other TIFF and of PNG. The last, and those of ImageJ in centimetres or inches, count above 10,000 dots per inch
+    only, or if segkit wrote them: fewer are meant for printers. OME and ImageJ may hold such a resolution in micrometres,
+    too, which does not count either: 352.8 (72 dots per inch), for example.
     """
+    return find_pixel_size(path).size
+
+
+# The source of a size that the user gave.
+GIVEN = "data.pixel_size"
+
+
+class FoundSize(NamedTuple):
+    """Size of a pixel, None if a file does not tell, and what told it."""
+
+    size: PixelSize | None = None
+    source: str = ""
+
+
+def find_pixel_size(path: str | Path) -> FoundSize:
+    """Read the size of a pixel as `read_pixel_size` does, and what told it."""
     path = Path(path)
     check_path(path)
     if is_microscopy(path):
         check_reader(path)
         with decoding(path):
             lengths = read_lengths(path)
-            return checked_size(lengths["Y"] or 0, lengths["X"] or 0)
+            return FoundSize(
+                checked_size(lengths["Y"] or 0, lengths["X"] or 0), f"metadata of {path.suffix[1:].upper()}"
+            )
     is_tiff = path.suffix.lower() in TIFF_EXTENSIONS
     kind = check_format(path, tuple(name for name in FORMATS if (name == "TIFF") == is_tiff))
     if kind == "TIFF":
         with decoding(path), open_tiff(path) as file:
-            return size_in_tiff(file)
+            return _find_in_tiff(file)
     if kind == "PNG":
         with decoding(path), PngImageFile(path) as image:
             x, y = image.info.get("dpi", (0, 0))
-            return _of_print(float(x), float(y), _INCH)
-    return None
+            return _of_dots(float(x), float(y), _INCH, image.info.get("Software"))
+    return FoundSize()
+
+
+def describe_sizes(found: Iterable[tuple[tuple[float, float] | None, str]]) -> list[str]:
+    """Describe in one line the sizes of pixels that files tell, and where; none if the user gave them, or nobody tells."""
+    numbers = Counter(
+        f"{describe_size(size)} µm, from {source}"
+        for size, source in found
+        if size is not None and source != GIVEN
+    )
+    if len(numbers) < 2:
+        return [f"pixel size {told}" for told in numbers]
+    return [
+        f"pixel sizes: {first_few([f'{told} ({number})' for told, number in numbers.items()], separator='; ')}"
+    ]
+
+
+def describe_size(size: tuple[float, float]) -> str:
+    """Write height and width of a pixel, or one number if they are alike."""
+    height, width = (f"{side:.4g}" for side in size)
+    return height if height == width else f"{height} x {width}"
 
 
 def read_z_step(path: str | Path) -> float | None:
@@ -115,8 +163,8 @@ def read_z_step(path: str | Path) -> float | None:
             return _length_in_ome(pixels_in_ome(file.ome_metadata), "Z")
         metadata = (file.imagej_metadata or {}) if file.is_imagej else {}
         factor = micrometres(metadata.get("zunit", metadata.get("unit")))
-        step = metadata.get("spacing")
-        if factor is None or not isinstance(step, int | float):
+        step = read_number(metadata.get("spacing"))
+        if factor is None or step is None:
             return None
         return abs(step) * factor or None  # ImageJ writes negative steps where a stack was taken downwards
 
@@ -159,11 +207,11 @@ def tiff_options(
     if path.name.lower().endswith((".ome.tif", ".ome.tiff")):
         metadata: dict[str, Any] = {"axes": letters}
         metadata |= in_ome(size, physical.z_step if "Z" in letters else None)
-        return _of_32_bits(array), {"ome": True, "metadata": metadata}
+        return _of_32_bits(array), {"ome": True, "metadata": metadata, "software": _SOFTWARE}
     if (size is not None or physical.axes) and array.dtype.name in _IMAGEJ_DTYPES:
         order = sorted(range(array.ndim), key=lambda axis: "TZCYX".index(letters[axis]))
         metadata = {"axes": "".join(letters[axis] for axis in order)}
-        options: dict[str, Any] = {"imagej": True, "metadata": metadata}
+        options: dict[str, Any] = {"imagej": True, "metadata": metadata, "software": _SOFTWARE}
         if size is not None:
             metadata["unit"] = "um"
             options["resolution"] = (1 / size.x, 1 / size.y)
@@ -189,7 +237,7 @@ def in_centimetres(size: PixelSize | None, step: int = 1) -> dict[str, Any]:
     if size is None:
         return {}
     resolution = (_CENTIMETRE / (size.x * step), _CENTIMETRE / (size.y * step))
-    return {"resolution": resolution, "resolutionunit": "CENTIMETER"}
+    return {"resolution": resolution, "resolutionunit": "CENTIMETER", "software": _SOFTWARE}
 
 
 def _named(pages: NDArray[Any], physical: Physical, *, has_classes: bool) -> tuple[str, NDArray[Any]]:
@@ -219,46 +267,76 @@ def png_options(pixel_size: PixelSize | None) -> dict[str, Any]:
     if pixel_size is None:
         return {}
     y, x = check_pixel_size(pixel_size)
-    return {"dpi": (_INCH / x, _INCH / y)}
+    info = PngInfo()
+    info.add_text("Software", _SOFTWARE)
+    return {"dpi": (_INCH / x, _INCH / y), "pnginfo": info}
 
 
 def size_in_tiff(file: tifffile.TiffFile) -> PixelSize | None:
     """Read the size of a pixel from a TIFF file that is open; None if it does not tell."""
+    return _find_in_tiff(file).size
+
+
+def _find_in_tiff(file: tifffile.TiffFile) -> FoundSize:
+    tags = file.pages.first.tags
+    software = tags.valueof("Software")
     if file.is_ome:
         pixels = pixels_in_ome(file.ome_metadata)
-        height, width = (_length_in_ome(pixels, axis) for axis in "YX")
-        return None if height is None or width is None else checked_size(height, width)
-    tags = file.pages.first.tags
+        height, width = (_length_in_ome(pixels, axis) or 0 for axis in "YX")
+        return _of_microscope(checked_size(height, width), "OME metadata", software)
     x, y = (_ratio(tags.valueof(name)) for name in ("XResolution", "YResolution"))
     metadata = (file.imagej_metadata or {}) if file.is_imagej else {}
     if unit := metadata.get("unit"):
         unit_x, unit_y = micrometres(unit), micrometres(metadata.get("yunit", unit))
         if unit_x in (_INCH, _CENTIMETRE) and unit_x == unit_y:
-            return _of_print(x, y, unit_x)
-        return _of_resolution(x, y, unit_x, unit_y)
+            return _of_dots(x, y, unit_x, software)
+        size, source = _of_resolution(x, y, unit_x, unit_y), "ImageJ metadata"
+        # Bio-Formats turns dots per inch into micrometres; another unit was chosen by somebody
+        return _of_microscope(size, source, software) if unit_x == 1 else FoundSize(size, source)
     # the unit is inches where a file does not say
     length = _TIFF_UNITS.get(tags.valueof("ResolutionUnit", tifffile.RESUNIT.INCH))
-    return None if length is None else _of_print(x, y, length)
+    return FoundSize() if length is None else _of_dots(x, y, length, software)
 
 
 def _length_in_ome(pixels: ElementTree.Element | None, axis: str) -> float | None:
     if pixels is None:
         return None
     factor = micrometres(pixels.get(f"PhysicalSize{axis}Unit", "um"))
+    return (read_number(pixels.get(f"PhysicalSize{axis}")) or 0) * (factor or 0) or None
+
+
+def read_number(stored: Any) -> float | None:
+    """Read a number that metadata hold, with a decimal point or comma; None of other text, and of 1,234: it may be 1234."""
+    text = str(stored).strip()
+    if not re.fullmatch(r"[-+]?[1-9]\d{0,2},\d{3}", text):
+        text = text.replace(",", ".")
     try:
-        return float(pixels.get(f"PhysicalSize{axis}", "0")) * (factor or 0) or None
+        number = float(text)
     except ValueError:
         return None
+    return number if np.isfinite(number) else None
 
 
-def _of_print(x: float, y: float, unit: float) -> PixelSize | None:
-    """Read pixels per unit, unless they are those of a printer."""
+def _of_dots(x: float, y: float, unit: float, software: Any) -> FoundSize:
+    """Read pixels per unit of length, unless there are as few as in print."""
     size = _of_resolution(x, y, unit, unit)
-    known = np.array(_PRINT_RESOLUTIONS)
-    if size is None or all((abs(_INCH / length / known - 1) < _TOLERANCE).any() for length in size):
-        return None
-    # one pixel per centimetre is what programs write that know nothing
-    return None if x == y == 1 else size
+    if size is None or (software != _SOFTWARE and max(size) > _INCH / _MOST_OF_PRINT):
+        return FoundSize()
+    return FoundSize(size, "the resolution in the file")
+
+
+def _of_microscope(size: PixelSize | None, source: str, software: Any) -> FoundSize:
+    """Return what a microscope told, unless it is a resolution of print in micrometres."""
+    if size is None or (software != _SOFTWARE and all(map(_is_of_print, size))):
+        return FoundSize()
+    return FoundSize(size, source)
+
+
+def _is_of_print(length: float) -> bool:
+    dots = _INCH / length
+    if dots < _FEW_DOTS:
+        return abs(float(f"{length:.2g}") / length - 1) > _TOLERANCE
+    return any(abs(dots / known - 1) < _TOLERANCE for known in _PRINT_RESOLUTIONS)
 
 
 def _of_resolution(x: float, y: float, unit_x: float | None, unit_y: float | None) -> PixelSize | None:

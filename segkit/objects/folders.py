@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from segkit._common import Progress, pass_on
 from segkit.errors import InputError, OutputError, count, first_few
-from segkit.images import IMAGE_EXTENSIONS, UNLABELLED, LabelMap, read_pages, read_pixel_size
+from segkit.images import IMAGE_EXTENSIONS, UNLABELLED, LabelMap, PixelSize, read_pages
 from segkit.images.findings import Findings
 from segkit.images.labels import MOST_CLASSES
 from segkit.images.masks import MaskReader
@@ -28,7 +28,7 @@ from segkit.images.numbering import (
     look_like_instances,
 )
 from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
-from segkit.images.pixel_size import check_pixel_size
+from segkit.images.pixel_size import GIVEN, FoundSize, check_pixel_size, find_pixel_size
 from segkit.images.read import image_from_page
 from segkit.images.stems import files_by_stem, page_names, stem_of
 from segkit.objects.measure import measure
@@ -247,7 +247,7 @@ def _measure_file(
     job: _Job,
     reader: MaskReader,
     label_map: LabelMap | None,
-    given: tuple[float, float] | None,
+    given: PixelSize | None,
     *,
     overlay: bool,
 ) -> Iterator[ImageObjects]:
@@ -256,7 +256,8 @@ def _measure_file(
     pictures = [None] * len(pages) if of_image is None else of_image
     file = job.image or job.mask
     is_image = file.suffix.lower() in IMAGE_EXTENSIONS  # outlines do not tell the size of a pixel
-    pixel_size = given or (read_pixel_size(file) if is_image else None)
+    found = find_pixel_size(file) if is_image and given is None else FoundSize(given, GIVEN)
+    pixel_size = found.size
     for number, (name, page, picture) in enumerate(zip(job.names, pages, pictures, strict=True)):
         labels, classes = _number(page, label_map)
         objects = measure(labels, picture, classes=classes, pixel_size=pixel_size)
@@ -265,7 +266,7 @@ def _measure_file(
         if overlay and picture is not None:
             write_object_overlay(job.pictures[number], image_from_page(picture, name=name), labels)
         height, width = labels.shape
-        yield ImageObjects(name, (height, width), objects, pixel_size)
+        yield ImageObjects(name, (height, width), objects, *found)
 
 
 def _number(page: Mask, label_map: LabelMap | None) -> tuple[NDArray[Any], NDArray[Any] | None]:

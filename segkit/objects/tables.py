@@ -45,7 +45,7 @@ _ORDER = {name: position for position, name in enumerate(("image", *_NAMES.value
 _CHANNELS = {1: ("intensity",), 3: ("red", "green", "blue")}
 _WHOLE = {"area"}
 # Columns of images.csv that need a pixel size.
-_PHYSICAL = {"pixel_height_um", "pixel_width_um", "objects_per_mm2", "mean_area_um2"}
+_PHYSICAL = {"pixel_height_um", "pixel_width_um", "pixel_size_from", "objects_per_mm2", "mean_area_um2"}
 
 
 class ImageObjects(NamedTuple):
@@ -55,6 +55,7 @@ class ImageObjects(NamedTuple):
     shape: tuple[int, int]
     objects: dict[str, NDArray[Any]]
     pixel_size: tuple[float, float] | None = None
+    size_source: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +68,7 @@ class ImageSummary:
     n_at_border: int
     counts: dict[str, int] = field(default_factory=dict)
     pixel_size: tuple[float, float] | None = None
+    size_source: str = ""
 
     @classmethod
     def of(cls, entry: ImageObjects) -> ImageSummary:
@@ -80,6 +82,7 @@ class ImageSummary:
             int(objects["touches_border"].sum()),
             dict(counts),
             entry.pixel_size,
+            entry.size_source,
         )
 
 
@@ -187,6 +190,7 @@ def _image_row(image: ImageSummary, classes: Sequence[str]) -> dict[str, Any]:
         "touching_border": image.n_at_border,
         "pixel_height_um": height,
         "pixel_width_um": width,
+        "pixel_size_from": image.size_source,
         "objects_per_mm2": None if area is None else n_objects / (n_pixels * area) * 1e6,
         "mean_area_um2": None if area is None or mean is None else mean * area,
     }

@@ -16,7 +16,6 @@ from segkit.errors import InputError, count
 from segkit.images import (
     PixelSize,
     Reading,
-    read_pixel_size,
     write_geojson,
     write_labels,
     write_mask,
@@ -27,7 +26,7 @@ from segkit.images import (
 from segkit.images.alike import Kind, fits, kind_of, with_channels
 from segkit.images.axes import Layout, Stack
 from segkit.images.headers import FORMATS
-from segkit.images.pixel_size import read_z_step
+from segkit.images.pixel_size import GIVEN, FoundSize, find_pixel_size, read_z_step
 from segkit.images.stems import page_names
 from segkit.objects.measure import measure
 from segkit.objects.pictures import write_object_overlay
@@ -171,7 +170,7 @@ def make_results(
 ) -> Made:
     """Segment the pages of a file, and write the mask and the other kinds of results into a folder."""
     stack, kind, planes, images = load_images(segmenter, job.source, reading)
-    size = pixel_size or read_pixel_size(job.source)
+    size, told_by = find_pixel_size(job.source) if pixel_size is None else FoundSize(pixel_size, GIVEN)
     written = _StackMetadata(stack.layout, size, read_z_step(job.source))
     extras = {name: job.places(name, len(planes)) for name in kinds}
     hidden = []
@@ -183,7 +182,7 @@ def make_results(
             write_overlay(folder / path, page, segmenter.label_map_.encode(mask))
     else:
         measured = _write_objects(segmenter, extras, folder, stack.pages, planes, found, written)
-        columns: dict[str, Any] = {"pixel_size": np.array(json.dumps(size)), **measured}
+        columns: dict[str, Any] = {"pixel_size": np.array(json.dumps([size, told_by])), **measured}
         hidden = [measured_place(job.name)]
         with saving(folder / hidden[0]) as temporary:
             np.savez_compressed(temporary, **columns)
@@ -212,11 +211,13 @@ def read_measured(path: Path, row: ImageRow) -> Iterator[ImageObjects]:
     """Read the measurements of the objects of each page of a written image."""
     height, width, n_pages = row.height or 0, row.width or 0, row.pages or 0
     with np.load(path, allow_pickle=False) as arrays:
-        size = json.loads(str(arrays["pixel_size"]))
+        size, told_by = json.loads(str(arrays["pixel_size"]))
         for number, name in enumerate(page_names(row.image.removesuffix(Path(row.image).suffix), n_pages)):
             own = f"{number}/"
             table = {key.removeprefix(own): arrays[key] for key in arrays.files if key.startswith(own)}
-            yield ImageObjects(name, (height, width), table, None if size is None else PixelSize(*size))
+            yield ImageObjects(
+                name, (height, width), table, None if size is None else PixelSize(*size), told_by
+            )
 
 
 def _write_objects(

@@ -2,6 +2,7 @@ import csv
 
 import numpy as np
 import pytest
+import tifffile
 
 from segkit.images import write_image, write_mask
 
@@ -88,11 +89,35 @@ def test_a_pixel_size_nobody_has(folder, segkit):
     assert not (folder / "out").exists()
 
 
+@pytest.mark.parametrize("given", ["0,5", "1,5", "'1,5'", "1.000,5", "1,000.5"])
+def test_a_decimal_comma_is_not_height_and_width(folder, segkit, given):
+    code, out, err = segkit("measure", "masks", "-o", "out", "--set", f"data.pixel_size={given}")
+    assert (code, out) == (2, "")
+    assert err.endswith(": write a number with a point, such as 0.5, or height and width as [0.65, 0.325]\n")
+    assert not (folder / "out").exists()
+
+
+def test_the_source_of_the_pixel_size_is_told(tmp_path, segkit):
+    mask = np.zeros((20, 30), dtype=np.uint8)
+    mask[3:9, 4:8] = 255
+    for name, size in (("a", 0.5), ("b", 0.5), ("print", 352.777)):
+        metadata = {"axes": "YX", "PhysicalSizeX": size, "PhysicalSizeY": size}
+        (tmp_path / "masks").mkdir(exist_ok=True)
+        tifffile.imwrite(tmp_path / "masks" / f"{name}.ome.tif", mask, metadata=metadata)
+    code, out, _ = segkit("measure", tmp_path / "masks", "-o", tmp_path / "out")
+    assert code == 0
+    assert out.splitlines()[2] == "pixel size 0.5 µm, from OME metadata"
+    sources = [row["pixel_size_from"] for row in rows_of(tmp_path / "out" / "images.csv")]
+    assert sources == ["OME metadata", "OME metadata", ""]
+    code, out, _ = segkit("inspect", tmp_path / "masks")
+    assert "  pixel size      0.5 µm, from OME metadata (2), unknown (1)" in out.splitlines()
+
+
 def test_height_and_width_of_a_pixel(folder, segkit):
     assert segkit("measure", "masks", "-o", "out", "-q", "--set", "data.pixel_size=0.5,0.25")[0] == 0
     row = rows_of(folder / "out" / "images.csv")[0]
     assert (row["pixel_height_um"], row["pixel_width_um"]) == ("0.5", "0.25")
-    for given in ("wide", "1,2,3", "0.5,"):
+    for given in ("wide", "1,2,3", "0.5,", "010", "1:30"):
         code, _, err = segkit("measure", "masks", "-o", "new", "--set", f"data.pixel_size={given}")
         assert (code, err.count("\n")) == (2, 1)
         assert "give " in err

@@ -94,3 +94,15 @@ def test_keys_that_are_lists_are_refused(tmp_path):
     (tmp_path / "odd.yaml").write_text("[a, b]: 1\n")
     with pytest.raises(ConfigError, match="is not YAML"):
         read_options(tmp_path / "odd.yaml")
+
+
+@pytest.mark.parametrize("number", ["010", "-0_17", "1:30", "1:30.5"])
+def test_numbers_that_yaml_reads_as_others_are_refused(number):
+    with pytest.raises(
+        ConfigError, match=rf"^--set seed={number}: number {number}, which YAML reads as another: give it"
+    ):
+        read_options(None, [f"seed={number}"])
+    assert (
+        read_options(None, [f"seed='{number}'", "a=10", "b=0.5", "c=0x10", "d=0", "e=1_000"])["seed"]
+        == number
+    )

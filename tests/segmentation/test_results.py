@@ -128,7 +128,7 @@ def test_results_of_a_page_have_the_name_of_the_image_and_of_several_a_number():
 @pytest.mark.parametrize("size", [None, [0.5, 2.0]])
 def test_measurements_are_read_page_by_page(tmp_path, size):
     columns = {
-        "pixel_size": np.array(json.dumps(size)),
+        "pixel_size": np.array(json.dumps([size, "OME metadata"])),
         "0/label": np.array([1, 2]),
         "1/label": np.array([1]),
     }
@@ -138,6 +138,7 @@ def test_measurements_are_read_page_by_page(tmp_path, size):
     assert (first.image, second.image) == ("b/a#1", "b/a#2")
     assert first.shape == second.shape == (20, 30)
     assert first.pixel_size == second.pixel_size == (size and PixelSize(*size))
+    assert first.size_source == "OME metadata"
     assert {key: values.tolist() for key, values in second.objects.items()} == {"label": [1], "area": [7.5]}
     assert first.objects["label"].tolist() == [1, 2]
     [alone] = read_measured(tmp_path / "a.npz", ImageRow("a.tif", WRITTEN, height=2, width=3, pages=1))
