@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import binary_erosion, distance_transform_edt
 
+from segkit._common import as_array
 from segkit.errors import InputError, count
 from segkit.evaluation.statistics import bootstrap_interval
 from segkit.images.labels import UNLABELLED
@@ -184,7 +185,7 @@ def confusion(
 
 
 def _of_equal_shape(truth: ArrayLike, prediction: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
-    truth, prediction = np.asarray(truth), np.asarray(prediction)
+    truth, prediction = as_array(truth, name="true mask"), as_array(prediction, name="prediction")
     if truth.shape != prediction.shape:
         raise InputError(
             f"true mask of shape {truth.shape}, prediction of shape {prediction.shape}: give equal shapes"

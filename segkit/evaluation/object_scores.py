@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
+from segkit._common import as_array
 from segkit.errors import InputError, count
 from segkit.evaluation.metrics import ratio
 from segkit.evaluation.statistics import ratio_interval
@@ -317,7 +318,7 @@ def score_objects(
 
 def _label_image(ids: ArrayLike, name: str) -> NDArray[Any]:
     """Check ids; floats of whole numbers are ids too."""
-    given = np.asarray(ids)
+    given = as_array(ids, name=f"{name} objects")
     whole = np.issubdtype(given.dtype, np.integer)
     if given.dtype == np.bool_ or (
         np.issubdtype(given.dtype, np.floating) and (given == np.rint(given)).all()

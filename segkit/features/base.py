@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 
-from segkit._common import FloatArray, Progress, pass_on
+from segkit._common import FloatArray, Progress, as_array, pass_on
 from segkit._common.threads import in_threads
 from segkit.errors import InputError
 from segkit.features.options import check_options
 from segkit.features.tiles import Tile, cut, whole
+from segkit.images.read import to_float
 
 # More are a mistake: a VGG-16 has 4,224, and each takes a map of the image.
 MOST_CHANNELS = 200_000
@@ -476,25 +477,18 @@ def _columns(channels: NDArray[np.intp]) -> dict[int, int]:
     return {int(channel): column for column, channel in enumerate(channels)}
 
 
-def as_array(values: ArrayLike, *, name: str) -> NDArray[Any]:
-    """Return an array of what was given."""
-    try:
-        return np.asarray(values)
-    except ValueError:
-        raise InputError(f"{name}: rows of different lengths, expected an array (H, W)") from None
-
-
 def as_image(image: ArrayLike) -> FloatArray:
-    """Check an image and return it as (H, W, C) float32."""
+    """Check an image and return it as (H, W, C) float32; integers of 8 and 16 bits are scaled to [0, 1]."""
     array = as_array(image, name="image")
     if array.ndim == 2:
         array = array[:, :, None]
     if array.ndim != 3 or 0 in array.shape:
         raise InputError(f"image of shape {array.shape}: expected (H, W) or (H, W, C) with no empty axis")
+    if array.dtype in (np.bool_, np.uint8, np.uint16):
+        return to_float(array)
     if not np.issubdtype(array.dtype, np.floating):
         raise InputError(
-            f"image of dtype {array.dtype}: expected floats in [0, 1]; "
-            f"scale it first, for example with segkit.images.to_float"
+            f"image of dtype {array.dtype}: expected floats in [0, 1], uint8 or uint16: scale it first, or save its type"
         )
     array = np.ascontiguousarray(array, dtype=np.float32)
     if not np.isfinite(array).all():

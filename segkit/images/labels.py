@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from segkit._common import as_array
 from segkit.errors import InputError, count
 
 UNLABELLED = 255
@@ -176,7 +177,7 @@ class LabelMap:
         InputError
             If the mask holds a value that the map lacks.
         """
-        found, positions = np.unique(np.asarray(mask), return_inverse=True)
+        found, positions = np.unique(as_array(mask, name="mask"), return_inverse=True)
         self._check(found.tolist())
         ids = self.id_of_value
         table = np.array([ids.get(value, UNLABELLED) for value in found.tolist()], dtype=np.uint8)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from segkit._common import as_array
 from segkit.errors import InputError, count, first_few
 from segkit.images.polygons import Polygon, fill
 
@@ -49,7 +50,7 @@ class Outlines(NamedTuple):
 
 def check_label_image(labels: ArrayLike, *, name: str = "label image") -> NDArray[np.int32]:
     """Refuse an array that is no label image."""
-    labels = np.asarray(labels)
+    labels = as_array(labels, name=name)
     if not (np.issubdtype(labels.dtype, np.integer) or labels.dtype == np.bool_) or labels.ndim != 2:
         raise InputError(
             f"label image of dtype {labels.dtype} and shape {labels.shape}, expected whole numbers of shape "

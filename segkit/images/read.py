@@ -18,6 +18,7 @@ import tifffile
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageFile
 
+from segkit._common import as_array
 from segkit.errors import InputError, first_few
 from segkit.images.axes import Layout, Stack, is_page, name_axes, plane_axes
 from segkit.images.headers import FORMATS, check_format, refuse_bomb
@@ -175,7 +176,7 @@ def to_float(array: ArrayLike, *, name: str = "image") -> NDArray[np.float32]:
     >>> to_float(np.array([0, 51, 255], dtype=np.uint8))
     array([0. , 0.2, 1. ], dtype=float32)
     """
-    array = np.asarray(array)
+    array = as_array(array, name=name)
     if array.dtype in (np.uint8, np.uint16):
         return (array / np.float32(np.iinfo(array.dtype).max)).astype(np.float32, copy=False)
     if array.dtype == np.bool_:

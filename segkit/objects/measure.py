@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from segkit._common import as_array
 from segkit.errors import InputError, first_few
 from segkit.images.pixel_size import check_pixel_size
 from segkit.objects.shapes import Runs, add_up, axes, hull_areas, moments, perimeters
@@ -98,7 +99,7 @@ def measure(
 
 def check_labels(labels: ArrayLike) -> NDArray[np.integer]:
     """Return a label image (H, W) as integers; refuse anything else."""
-    labels = np.asarray(labels)
+    labels = as_array(labels, name="label image")
     if labels.ndim != 2:
         raise InputError(
             f"label image of shape {labels.shape}, expected (H, W): give one number for each pixel, page by page"
@@ -189,7 +190,7 @@ def _fitting(
     array: ArrayLike, labels: NDArray[np.integer], name: str, *, n_dims: tuple[int, ...] = (2,)
 ) -> NDArray[Any]:
     """Return an array of the size of the label image; refuse any other."""
-    array = np.asarray(array)
+    array = as_array(array, name=name)
     if array.shape[:2] != labels.shape or array.ndim not in n_dims:
         size = ", ".join(map(str, labels.shape))
         wanted = f"({size})" + (f" or ({size}, C)" if 3 in n_dims else "")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
-from segkit._common import FloatArray
+from segkit._common import FloatArray, as_array
 from segkit.errors import ConfigError, InputError
 from segkit.objects.hills import Hills, LabelArray, find_hills, join_hills
 
@@ -213,7 +213,7 @@ def fill_holes(mask: NDArray[np.bool_], largest: float, blocked: NDArray[np.bool
 
 def _checked(mask: ArrayLike, **others: ArrayLike | None) -> NDArray[Any]:
     """Check that a mask is (H, W) of class ids, and that other arrays fit."""
-    ids = np.asarray(mask)
+    ids = as_array(mask, name="mask")
     if ids.ndim != 2 or not (ids.dtype == bool or np.issubdtype(ids.dtype, np.integer)):
         raise InputError(f"mask of shape {ids.shape} and dtype {ids.dtype}: give (H, W) of bool or int")
     for name, values in others.items():

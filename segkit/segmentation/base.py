@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -12,10 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from segkit._common import FloatArray, Progress, pass_on
+from segkit._common import FloatArray, Progress, as_array, pass_on
 from segkit.errors import InputError, count
 from segkit.evaluation.metrics import score_masks
-from segkit.features.base import as_array, as_image
+from segkit.features.base import as_image
 from segkit.images import UNLABELLED, LabelMap
 from segkit.images.read import check_range, check_size
 from segkit.objects.hills import LabelArray
@@ -89,10 +90,10 @@ class BaseSegmenter(BaseEstimator, ABC):
 
         Parameters
         ----------
-        images : sequence of array-like of shape (H, W) or (H, W, C), float in [0, 1]
-            One image or several; sizes may differ, the number of channels may not.
+        images : sequence of array-like of shape (H, W) or (H, W, C), uint8, uint16, or float in [0, 1]
+            One image or several, or a stack (N, H, W) or (N, H, W, C); sizes may differ, the number of channels may not.
         masks : sequence of array-like of shape (H, W), int or bool
-            Class of each pixel, or `unlabelled`.
+            Class of each pixel, or `unlabelled`; or a stack (N, H, W).
         label_map : LabelMap, optional
             Meaning of the mask values, in place of `unlabelled` and the values that occur.
         progress : callable, optional
@@ -118,12 +119,12 @@ class BaseSegmenter(BaseEstimator, ABC):
         Parameters
         ----------
         images : array-like of shape (H, W) or (H, W, C), or sequence of them
-            One image or several, floats in [0, 1], with the channels of the training images.
+            One image or several, or a stack as for `fit`, with the channels of the training images.
 
         Returns
         -------
         ndarray of shape (H, W, n_classes), float32, or list of them
-            Probabilities in the order of `classes_`. A list if a list was given.
+            Probabilities in the order of `classes_`. A list if a list or a stack was given.
 
         Raises
         ------
@@ -186,8 +187,10 @@ class BaseSegmenter(BaseEstimator, ABC):
             Between 0 and 1.
         """
         check_is_fitted(self, "classes_")
-        ids = [self.label_map_.encode(mask) for mask in as_list(masks, what="masks")]
-        guesses = [self._labels(self._scores(self._checked(image))) for image in as_list(images)]
+        truths = _as_masks(masks)
+        ids = [self.label_map_.encode(mask) for mask in truths]
+        listed = as_list(images, is_stack=partial(_is_stack_of, truths))
+        guesses = [self._labels(self._scores(self._checked(image))) for image in listed]
         return score_masks(ids, guesses, self.classes_.size).mean
 
     def _checked_training(
@@ -197,10 +200,9 @@ class BaseSegmenter(BaseEstimator, ABC):
         label_map: LabelMap | None,
     ) -> tuple[list[FloatArray], list[IdArray]]:
         """Check images and masks, and learn the classes; give images (H, W, C) and class ids (H, W)."""
-        arrays = [
-            _as_scaled_image(image, name=f"image {index}") for index, image in enumerate(as_list(images))
-        ]
-        masks = [_as_mask(mask, index) for index, mask in enumerate(as_list(masks, what="masks"))]
+        masks = _as_masks(masks)
+        listed = as_list(images, is_stack=partial(_is_stack_of, masks))
+        arrays = [_as_scaled_image(image, name=f"image {index}") for index, image in enumerate(listed)]
         _check_pairs(arrays, masks)
         self.label_map_ = label_map if label_map is not None else _infer_label_map(masks, self.unlabelled)
         self.classes_ = mask_values(self.label_map_)
@@ -211,13 +213,26 @@ class BaseSegmenter(BaseEstimator, ABC):
 
     def _each(self, images: Any, function: Callable[[FloatArray], Any]) -> Any:
         check_is_fitted(self, "classes_")
-        if isinstance(images, np.ndarray) and images.ndim <= 3:
-            return function(self._checked(images))
-        return [function(self._checked(image)) for image in as_list(images)]
+        array = _single(images)
+        # channels of an image are fewer than its rows and columns
+        is_stack = (
+            array is not None
+            and array.ndim == 3
+            and self.n_image_channels_ == 1 < array.shape[2]
+            and array.shape[2] >= min(array.shape[:2])
+        )
+        if array is not None and array.ndim <= 3 and not is_stack:
+            return function(self._checked(array))
+        return [function(self._checked(image)) for image in as_list(images, is_stack=lambda _: is_stack)]
 
     def _checked(self, image: ArrayLike) -> FloatArray:
         array = _as_scaled_image(image)
         if array.shape[2] != self.n_image_channels_:
+            if array.shape[0] == self.n_image_channels_:
+                raise InputError(
+                    f"image of shape {array.shape}, expected (H, W, {array.shape[0]}): give channels last, such as "
+                    "numpy.moveaxis(image, 0, -1)"
+                )
             raise InputError(
                 f"image with {count(array.shape[2], 'channel')}, the model was trained on {self.n_image_channels_}: "
                 f"give images of the same kind"
@@ -232,10 +247,13 @@ def _as_scaled_image(image: ArrayLike, *, name: str = "image") -> FloatArray:
     return array
 
 
-def as_list(values: Any, *, what: str = "images") -> list[Any]:
-    """Several images or masks as a list; a single array counts as one image."""
-    if isinstance(values, np.ndarray) and values.ndim <= 3 and values.dtype != object:
-        return [values]
+def as_list(
+    values: Any, *, what: str = "images", is_stack: Callable[[NDArray[Any]], bool] = lambda _: False
+) -> list[Any]:
+    """Several images or masks as a list; an array of up to three axes counts as one, unless it is a stack of several."""
+    array = _single(values)
+    if array is not None:
+        return list(array) if array.ndim > 3 or (array.ndim == 3 and is_stack(array)) else [array]
     # text is iterable too, letter by letter
     if not isinstance(values, str | bytes | Mapping):
         try:
@@ -248,8 +266,37 @@ def as_list(values: Any, *, what: str = "images") -> list[Any]:
     )
 
 
+def _single(values: Any) -> NDArray[Any] | None:
+    """Return the array that was given, by whatever library or as lists in lists of numbers; None of several arrays."""
+    first, depth = values, 0
+    while isinstance(first, list | tuple) and len(first):
+        first, depth = first[0], depth + 1
+    is_array = hasattr(values, "__array__") or hasattr(values, "__array_interface__")
+    is_several = isinstance(values, np.ndarray) and values.dtype.hasobject
+    if is_several or not (is_array or (depth > 1 and np.isscalar(first))):
+        return None
+    return as_array(values, name="array")
+
+
+def is_stack_of_masks(masks: NDArray[Any]) -> bool:
+    """Return whether masks (N, H, W) were given, not one (H, W, 1)."""
+    return masks.ndim == 3 and masks.shape[2] > 1
+
+
+def _is_stack_of(masks: Sequence[NDArray[Any]], images: NDArray[Any]) -> bool:
+    """Return whether images (N, H, W) were given with these masks, not one of many channels."""
+    return 0 < len(images) == len(masks) and images.shape[1:] == masks[0].shape
+
+
+def _as_masks(masks: Any) -> list[NDArray[Any]]:
+    listed = as_list(masks, what="masks", is_stack=is_stack_of_masks)
+    return [_as_mask(mask, index) for index, mask in enumerate(listed)]
+
+
 def _as_mask(mask: ArrayLike, index: int) -> NDArray[Any]:
     array = as_array(mask, name=f"mask {index}")
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
     if array.ndim != 2 or not (np.issubdtype(array.dtype, np.integer) or array.dtype == bool):
         raise InputError(
             f"mask {index} of shape {array.shape} and dtype {array.dtype}: expected (H, W) of integers"
@@ -287,6 +334,11 @@ def _check_pairs(images: Sequence[FloatArray], masks: Sequence[NDArray[Any]]) ->
             f"{count(len(images), 'image')} and {count(len(masks), 'mask')}: give one mask for each image, at least one"
         )
     for index, (image, mask) in enumerate(zip(images, masks, strict=True)):
+        if image.shape[1:] == mask.shape != image.shape[:2]:
+            raise InputError(
+                f"image {index} of shape {image.shape} for a mask of {mask.shape}, expected (H, W, C): give channels last, "
+                "such as numpy.moveaxis(image, 0, -1)"
+            )
         if image.shape[:2] != mask.shape:
             raise InputError(
                 f"image {index} is {image.shape[0]} x {image.shape[1]}, its mask {mask.shape[0]} x {mask.shape[1]}: "

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, Progress, entries_under
+from segkit._common import FloatArray, Progress, as_array, entries_under
 from segkit._common.threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.errors import InputError, count
-from segkit.features.base import as_array
 from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED
 from segkit.images.sampling import PixelSample, assign_folds, block_folds, draw_pixels, pixel_groups
@@ -27,7 +26,7 @@ from segkit.objects.annotated import rim_ids, splitter_of, splitter_of_regions
 from segkit.objects.choose import Example, SplitScores, choose
 from segkit.objects.hills import LabelArray, give_numbers
 from segkit.objects.split import Splitter, probability_of_inside
-from segkit.segmentation.base import as_list
+from segkit.segmentation.base import as_list, is_stack_of_masks
 from segkit.segmentation.dense import decide_and_read
 from segkit.segmentation.held_out import N_FOLDS, PENALTY_OF_ONE_IMAGE, TOL
 from segkit.segmentation.threshold import DecisionRule
@@ -126,8 +125,7 @@ def learn_from_regions(ids: Sequence[NDArray[np.uint8]]) -> ObjectModel:
 
 def check_instances(instances: Any, ids: Sequence[NDArray[np.uint8]]) -> list[LabelArray]:
     """Check that there is a label image (H, W) for each mask, and an object in one of them."""
-    stacked = isinstance(instances, np.ndarray) and instances.ndim == 3
-    listed = list(instances) if stacked else as_list(instances, what="instances")
+    listed = as_list(instances, what="instances", is_stack=is_stack_of_masks)
     arrays = [as_array(one, name=f"label image {index}") for index, one in enumerate(listed)]
     if len(arrays) != len(ids):
         raise InputError(

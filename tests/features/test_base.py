@@ -101,7 +101,8 @@ def test_maps_as_large_as_the_image_are_its_pixels_only_without_an_offset(rng):
     [
         (np.zeros((2, 2, 2, 2)), "expected (H, W) or (H, W, C)"),
         (np.zeros((0, 4)), "no empty axis"),
-        (np.zeros((4, 4), dtype=np.uint8), "expected floats in [0, 1]"),
+        (np.zeros((4, 4), dtype=np.int64), "expected floats in [0, 1], uint8 or uint16"),
+        (np.ma.masked_equal(np.eye(4), 0), "masked array that hides 12 of 16 values: fill them first"),
         (np.full((4, 4), np.nan), "holds NaN or infinity"),
     ],
 )
@@ -110,6 +111,14 @@ def test_bad_images_are_refused_in_one_line(image, message):
         as_image(image)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.uint16])
+def test_the_type_tells_the_range(dtype):
+    most = True if dtype == np.bool_ else np.iinfo(dtype).max
+    image = np.array([[0, most]], dtype=dtype)
+    assert as_image(image).tolist() == [[[0.0], [1.0]]]
+    assert as_image(np.ma.masked_array(image)).dtype == np.float32
 
 
 def test_grey_images_gain_a_channel_axis():

@@ -69,6 +69,69 @@ def test_predictions_are_a_list_if_a_list_was_given(bright, image, mask):
     assert bright.predict_proba(image).shape == (6, 8, 2)
 
 
+LIKE_ARRAYS = {
+    "list": lambda array: array.tolist(),
+    "torch": lambda array: pytest.importorskip("torch").tensor(array),
+    "dask": lambda array: pytest.importorskip("dask.array").from_array(array),
+    "zarr": lambda array: pytest.importorskip("zarr").array(array),
+    "masked": np.ma.masked_array,
+}
+
+
+@pytest.mark.parametrize("wrap", LIKE_ARRAYS.values(), ids=LIKE_ARRAYS)
+def test_arrays_of_other_libraries_are_images(Bright, image, mask, wrap):
+    model = Bright().fit(wrap(image), wrap(mask))
+    assert [one.shape for one in model.learnt_[0]] == [(6, 8, 1)]
+    np.testing.assert_array_equal(model.predict(wrap(image)), mask)
+    for images in ([wrap(image), wrap(image)], wrap(np.stack([image, image]))):
+        model = Bright().fit(images, [wrap(mask)] * 2)
+        np.testing.assert_array_equal(model.learnt_[1], [mask, mask])
+        np.testing.assert_array_equal(model.predict(images), [mask, mask])
+        assert model.score(images, wrap(np.stack([mask, mask]))) == 1
+
+
+@pytest.mark.parametrize("n_channels", [0, 1, 3])
+def test_stacks_are_several_images(Bright, image, mask, n_channels):
+    one = np.stack([image] * n_channels, axis=-1) if n_channels else image
+    for masks in (np.stack([mask] * 4), np.stack([mask] * 4)[..., None], [mask] * 4):
+        model = Bright().fit(np.stack([one] * 4), masks)
+        assert [learnt.shape for learnt in model.learnt_[0]] == [(6, 8, n_channels or 1)] * 4
+    found = model.predict(np.stack([one] * 2))
+    assert (isinstance(found, list), len(found)) == (True, 2)
+    np.testing.assert_array_equal(model.predict(one), mask)
+
+
+def test_images_of_integers_are_scaled_by_their_type(Bright, image, mask):
+    stored = np.rint(255 * image).astype(np.uint8)
+    model = Bright().fit([stored], [mask])
+    np.testing.assert_array_equal(model.learnt_[0][0][:, :, 0], stored / np.float32(255))
+    with pytest.raises(InputError, match=r"floats from 0 to 255, expected \[0, 1\]"):
+        Bright().fit([np.linspace(0, 255, 48).reshape(6, 8)], [mask])
+
+
+def test_channels_come_last(Bright, image, mask):
+    first = np.stack([image, image, 1 - image])
+    told = r"channels last, such as numpy.moveaxis\(image, 0, -1\)"
+    with pytest.raises(InputError, match=rf"^image 0 of shape \(3, 6, 8\) for a mask of \(6, 8\), .*{told}"):
+        Bright().fit([first], [mask])
+    with pytest.raises(InputError, match=rf"^image of shape \(3, 6, 8\), expected \(H, W, 3\): give {told}"):
+        Bright().fit([np.moveaxis(first, 0, -1)], [mask]).predict(first)
+
+
+def test_hidden_values_are_refused(Bright, image, mask):
+    hidden = np.ma.masked_greater(image, 0.9)
+    with pytest.raises(InputError, match=r"masked array that hides .* of 48 values: fill them first"):
+        Bright().fit([hidden], [mask])
+    with pytest.raises(InputError, match=r"^mask 0: masked array .* filled\(255\), and give unlabelled=255"):
+        Bright().fit([image], [np.ma.masked_equal(mask, 0)])
+
+
+def test_tensors_that_numpy_cannot_read_are_refused(bright, image):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(InputError, match=r"given as Tensor \(.*detach.*\): give a NumPy array"):
+        bright.predict(torch.tensor(image, requires_grad=True))
+
+
 def test_a_segmentation_has_labels_and_probabilities(bright, image, mask):
     found = bright.segment(image)
     np.testing.assert_array_equal(found.labels, mask)
@@ -89,7 +152,8 @@ def test_the_score_is_the_mean_iou(bright, image, mask):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda i, m: ([i], [m[:, :, None]]), "mask 0 of shape (6, 8, 1) and dtype uint8: expected (H, W) of integers"),
+        (lambda i, m: ([i], [m[:, :, None] * [1, 1]]),
+         "mask 0 of shape (6, 8, 2) and dtype int64: expected (H, W) of integers"),
         (lambda i, m: ([i], [m[0]]), "mask 0 of shape (8,) and dtype uint8: expected (H, W) of integers"),
         (
             lambda i, m: ([i, i], [m, m / 2]),
