@@ -8,6 +8,7 @@ STUDIES: dict[str, str] = {
     "strokes": "benchmarks.strokes",
     "advice": "benchmarks.advice",
     "coverage": "benchmarks.coverage",
+    "calibration": "benchmarks.calibration",
     "planes": "benchmarks.planes",
     "speed": "benchmarks.speed",
     "large": "benchmarks.large",
