@@ -542,7 +542,7 @@ class LiveSession:
             self._labelled[key] = Labelled.of(drawing.snapshot()[0])
         annotated = [key for key, one in self._labelled.items() if one.counts and key not in self._broken]
         for key in annotated:
-            if self._advance(key):
+            if key not in self._glimpses and self._advance(key):
                 return True
         with self._news:  # strokes that came in meanwhile are learnt next
             self._needs_fit = bool(self._stale - self._broken)
@@ -561,6 +561,8 @@ class LiveSession:
         return True
 
     def _sample(self, key: str, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> FloatArray:
+        while self._advance(key):  # from the cache, if more images are annotated than stay at hand
+            pass
         return self._features_of(key).sample(rows, cols)
 
     def _new_canvas(self, key: str) -> Canvas | None:

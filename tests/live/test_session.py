@@ -149,6 +149,15 @@ def test_objects_are_counted(session, heard, truth):
     assert event.count == event.labels.max() > 0
 
 
+def test_more_images_are_annotated_than_stay_at_hand(session, truth, monkeypatch):
+    monkeypatch.setattr("segkit.live.session.IMAGES_AT_HAND", 2)
+    for key in "abc":
+        draw(session, key, truth[key])
+    session.open("a")
+    assert session.wait(PATIENCE)
+    assert (session.predict("a")[0] == truth["a"]).mean() > 0.95
+
+
 @pytest.mark.slow
 def test_export_is_what_the_command_line_trains(session, project, truth, monkeypatch, capsys):
     from segkit.cli.commands import main
