@@ -210,12 +210,13 @@ def prediction_frame(event: Prediction) -> bytes:
 
 
 def objects_frame(event: Objects) -> bytes:
-    """Make the message about objects: how many, and their outlines, one bit a pixel."""
+    """Make the message about objects: how many, by which rule, and their outlines, one bit a pixel."""
     header = {
         "op": "objects",
         "image": event.key,
         "generation": event.generation,
         "count": event.count,
+        "rule": event.rule,
     }
     outlines = find_boundaries(event.labels, mode="inner")  # type: ignore[no-untyped-call]
     return pack(header, np.packbits(outlines).tobytes())

@@ -289,7 +289,8 @@ class SharedSession:
     async def _export(self, tab: TabQueue) -> None:
         made = await run_in_threadpool(self.session.export)
         predict = f"segkit predict {shlex.quote(str(made.model))} IMAGES -o predictions"
-        tab.send("exported", {"op": "exported", **made._asdict(), "predict": predict})
+        commands = {"predict": predict, "count": f"{predict} --objects"}
+        tab.send("exported", {"op": "exported", **made._asdict(), **commands})
 
     # events of the session
 

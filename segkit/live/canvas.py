@@ -66,6 +66,11 @@ class Canvas:
         return sorted(self._model.values.tolist())
 
     @property
+    def background(self) -> int:
+        """Mask value of the first class."""
+        return int(self._model.values[0])
+
+    @property
     def done(self) -> float:
         """How much of the image is painted finely, 0 to 1."""
         return 1 - len(self._unpainted) / max(1, len(self._blocks))
@@ -170,6 +175,11 @@ class OpenedModel:
             )
         decisions = np.atleast_3d(self._segmenter.decision_function(with_channels(image, n_channels)))
         return Canvas(self._model, decisions, generation, key=key)
+
+    def find_objects(self, image: FloatArray) -> tuple[NDArray[np.int32], str]:
+        """Find the objects of an image (H, W, C) as the model does; also say how."""
+        found = self._segmenter.segment(with_channels(image, self._segmenter.n_image_channels_), objects=True)
+        return found.objects, self._segmenter.objects_.rule
 
 
 def _as_bytes(values: FloatArray) -> NDArray[np.uint8]:

@@ -79,13 +79,14 @@ class Status:
 class Objects:
     """Objects of a predicted image, and the generation of the prediction.
 
-    Labels are (H, W) int32: 0 for the background, objects 1 to `count`.
+    Labels are (H, W) int32: 0 for the background, objects 1 to `count`. `rule` says in words how they were found.
     """
 
     key: str
     generation: int
     labels: NDArray[np.int32]
     count: int
+    rule: str
 
 
 @dataclass(frozen=True)

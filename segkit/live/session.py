@@ -27,6 +27,7 @@ from segkit.config.schema import Config
 from segkit.errors import ConfigError, InputError, OutputError, SegkitError, count
 from segkit.features import FilterBank
 from segkit.features.normalised import NormalisedBank
+from segkit.images import UNLABELLED
 from segkit.images.alike import fits, kind_of, with_channels
 from segkit.live.advice import LabelledPixels, glimpse, suggest_images, suggest_regions
 from segkit.live.arrays import ArrayProject
@@ -50,7 +51,8 @@ from segkit.live.events import (
 from segkit.live.features import Box, ImageFeatures
 from segkit.live.learner import Labelled, Learner, LiveModel
 from segkit.live.project import Project
-from segkit.segmentation.object_model import learn_from_regions
+from segkit.objects.annotated import AnnotatedRegions
+from segkit.segmentation.object_model import ObjectModel
 from segkit.segmentation.segmenter import Segmenter, default_bank
 
 _logger = logging.getLogger(__name__)
@@ -81,12 +83,15 @@ class HandOver(NamedTuple):
         YAML file of the options of training.
     command : str
         The ``segkit train`` command that makes the same model, to rounding.
+    objects : str
+        How the model counts objects, in words; empty without a background.
     """
 
     model: Path
     masks: Path
     options: Path
     command: str
+    objects: str
 
 
 class LiveSession:
@@ -169,6 +174,7 @@ class LiveSession:
         self._n_channels: int | None = None
         self._learner: Learner | None = None
         self._labelled: dict[str, Labelled] = {}
+        self._regions: dict[str, AnnotatedRegions] = {}  # of the same labels
         self._stale = set(project.annotated())
         self._model: LiveModel | None = None
         self._generation = 0
@@ -540,6 +546,7 @@ class LiveSession:
                 drawing = self.project.labels(key)
             self._stale.discard(key)
             self._labelled[key] = Labelled.of(drawing.snapshot()[0])
+            self._regions.pop(key, None)
         annotated = [key for key, one in self._labelled.items() if one.counts and key not in self._broken]
         for key in annotated:
             if key not in self._glimpses and self._advance(key):
@@ -616,16 +623,23 @@ class LiveSession:
         return True
 
     def _find_objects(self, canvas: Canvas) -> None:
-        values, probabilities = canvas.whole()
-        background = self.project.classes[0].value
-        if canvas.classes[0] != background:
+        if canvas.background != self.project.classes[0].value:
             return
-        ids = np.searchsorted(canvas.classes, values).astype(np.uint8)
-        splitter = learn_from_regions([ids]).splitter
-        if splitter.needs_inside:
-            return
-        labels = splitter.split(ids, probability=1 - probabilities[:, :, 0])
-        self._emit(Objects(canvas.key, canvas.generation, labels, int(labels.max(initial=0))))
+        if canvas.features is None and self._opened is not None:
+            labels, rule = self._opened.find_objects(self.project.image(canvas.key))
+        else:
+            objects = self._objects()
+            ids = np.searchsorted(canvas.classes, canvas.whole()[0])
+            labels, rule = objects.splitter.split(ids), objects.rule
+        self._emit(Objects(canvas.key, canvas.generation, labels, int(labels.max(initial=0)), rule))
+
+    def _objects(self) -> ObjectModel:
+        """Learn from the labels of all images how objects are told apart, as `export` does; never from a prediction."""
+        id_of = np.full(UNLABELLED + 1, UNLABELLED, dtype=np.uint8)
+        id_of[[one.value for one in self.project.classes]] = np.arange(len(self.project.classes))
+        for key in self._labelled.keys() - self._regions.keys():
+            self._regions[key] = AnnotatedRegions.of(id_of[self.project.labels(key).snapshot()[0]])
+        return ObjectModel.of_regions([self._regions[key] for key in sorted(self._labelled)])
 
     def _evaluate(self) -> bool:
         """Hold out images in turn: threshold, probabilities, and what accuracy is to be expected."""
@@ -780,7 +794,7 @@ def hand_over(
     settings = Config.from_options(options)
     images, masks = project.training_files()
     assert project.output is not None  # else training_files would have raised
-    files = HandOver(Path(model or project.output / _MODEL), masks, project.output / _OPTIONS, "")
+    files = HandOver(Path(model or project.output / _MODEL), masks, project.output / _OPTIONS, "", "")
     dataset = settings.data.load_pairs(images, masks)
     segmenter = settings.build(z_spacing=dataset.z_spacing).fit(
         dataset.images, dataset.masks, label_map=dataset.label_map, progress=progress
@@ -803,4 +817,6 @@ def hand_over(
         files.options,
         "--overwrite",
     ]
-    return files._replace(command=shlex.join(map(str, words)))
+    has_background = segmenter.label_map_.names[0] == project.classes[0].name
+    objects = segmenter.objects_.rule if has_background else ""
+    return files._replace(command=shlex.join(map(str, words)), objects=objects)

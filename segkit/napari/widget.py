@@ -524,7 +524,7 @@ class SegmentWidget(QWidget):
         shown = self._shown_as(news.key)
         if shown is not None:
             self._results.write(shown, OBJECTS, news.labels)
-            self.result.setText(f"{count(news.count, 'object')} in {news.key}")
+            self.result.setText(f"{count(news.count, 'object')} in {news.key}: {news.rule}")
 
     def _saved(self, written: HandOver) -> None:
         self.result.setText(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,9 @@ _PERCENT_SMALL = 5
 _MANY_HOLES = 0.05
 # Fraction of its convex hull that a single object fills.
 _SOLID = 0.9
+# Predicted regions below this fraction of the smallest region drawn are left out, where none is annotated as a whole.
+SMALLEST_DRAWN = 0.5
+Source = Literal["regions", "strokes", "nothing"]
 
 
 def splitter_of(instances: Sequence[LabelArray]) -> Splitter:
@@ -41,19 +45,47 @@ def splitter_of(instances: Sequence[LabelArray]) -> Splitter:
     )
 
 
-def splitter_of_regions(ids: Sequence[NDArray[np.uint8]]) -> tuple[Splitter, bool]:
-    """Return a splitter for regions of classes, by distance if most are solid, and whether any is whole."""
-    tables = [measure(_regions_of(mask)) for mask in ids]
-    areas, solidity, cut = (
-        np.concatenate([table[name] for table in tables]) for name in ("area", "solidity", "touches_border")
+@dataclass(frozen=True, eq=False)
+class AnnotatedRegions:
+    """Regions of classes in an annotated image: those that are whole, or the areas of those drawn in part."""
+
+    areas: NDArray[Any]
+    solidity: NDArray[Any]
+    cut: NDArray[np.bool_]  # by the border of the image
+    drawn: NDArray[Any]
+
+    @classmethod
+    def of(cls, ids: NDArray[np.uint8]) -> AnnotatedRegions:
+        """Find the regions of class ids (H, W). If unlabelled pixels touch most of them, none counts as whole."""
+        labels: NDArray[np.integer] = label(  # type: ignore[no-untyped-call]
+            np.where(ids == UNLABELLED, 0, ids), connectivity=1
+        )
+        areas = np.bincount(labels.ravel())[1:]
+        in_part = np.unique(labels[(labels > 0) & ndimage.binary_dilation(ids == UNLABELLED)])
+        is_drawn = 2 * in_part.size > areas.size
+        whole = np.zeros_like(labels) if is_drawn else np.where(np.isin(labels, in_part), 0, labels)
+        table = measure(whole)
+        return cls(
+            table["area"], table["solidity"], table["touches_border"], areas if is_drawn else areas[:0]
+        )
+
+
+def splitter_of_regions(regions: Sequence[AnnotatedRegions]) -> tuple[Splitter, Source]:
+    """Return a splitter for regions of classes, by distance if most are solid, and what it was learnt from."""
+    areas, solidity, cut, drawn = (
+        np.concatenate([getattr(one, name) for one in regions])
+        for name in ("areas", "solidity", "cut", "drawn")
     )
+    if cut.all() and drawn.size:
+        least = float(SMALLEST_DRAWN * drawn.min())
+        return Splitter("none", radius=radius_of(drawn), least_area=least), "strokes"
     if cut.all():
-        return Splitter(landscape="none"), False
+        return Splitter(landscape="none"), "nothing"
     areas, is_solid = areas[~cut], solidity[~cut] >= _SOLID
     most = is_solid.mean() >= 0.5
     known = areas[is_solid] if most else areas
     landscape: Landscape = "distance" if most else "none"
-    return Splitter(landscape, radius=radius_of(known), least_area=_least_area(known)), True
+    return Splitter(landscape, radius=radius_of(known), least_area=_least_area(known)), "regions"
 
 
 def rim_ids(instances: LabelArray, ids: NDArray[np.uint8], radius: float) -> NDArray[np.uint8]:
@@ -87,12 +119,3 @@ def _has_hole(labels: LabelArray) -> NDArray[np.bool_]:
             own = labels[box] == index
             told.append(bool((ndimage.binary_fill_holes(own) != own).any()))
     return np.array(told, dtype=bool)
-
-
-def _regions_of(ids: NDArray[np.uint8]) -> NDArray[np.integer]:
-    """Label the regions of each class that no unlabelled pixel touches."""
-    labels: NDArray[np.integer] = label(  # type: ignore[no-untyped-call]
-        np.where(ids == UNLABELLED, 0, ids), connectivity=1
-    )
-    beside = ndimage.binary_dilation(ids == UNLABELLED)
-    return np.where(np.isin(labels, labels[beside]), 0, labels)

@@ -154,7 +154,7 @@ class _Rim(_Part):
 
 class _Objects(_Part):
     splitter: _Splitter
-    source: Literal["instances", "regions", "nothing"]
+    source: Literal["instances", "regions", "strokes", "nothing"]
     scores: _SplitScores | None
     rim: _Rim | None
 

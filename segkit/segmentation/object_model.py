@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import ceil, sqrt
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from segkit.errors import InputError, count
 from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED
 from segkit.images.sampling import PixelSample, assign_folds, block_folds, draw_pixels, pixel_groups
-from segkit.objects.annotated import rim_ids, splitter_of, splitter_of_regions
+from segkit.objects.annotated import AnnotatedRegions, rim_ids, splitter_of, splitter_of_regions
 from segkit.objects.choose import Example, SplitScores, choose
 from segkit.objects.hills import LabelArray, give_numbers
 from segkit.objects.split import Splitter, probability_of_inside
@@ -48,24 +48,32 @@ class ObjectModel:
     scores: SplitScores | None = None
 
     def summarise(self) -> str:
-        """Summarise in one sentence what is known of objects, and how well they are told apart."""
+        """Summarise what is known of objects, and how well they are told apart."""
+        return f"Objects: {self.rule}"
+
+    @property
+    def rule(self) -> str:
+        """How objects are told apart, and how well, in a sentence or two that begin small."""
         size = f"typical diameter {2 * self.splitter.radius:.3g} pixels"
         if self.source == "nothing":
+            return "no region is annotated as a whole, so each connected region counts as one object."
+        if self.source == "strokes":
             return (
-                "Objects: no region is annotated as a whole, so each connected region counts as one object."
+                f"no region is annotated as a whole. Each connected region of at least {self._least_area} counts as one "
+                "object, also where several touch."
             )
         if self.source == "regions":
             if self.splitter.landscape == "none":
-                return (
-                    f"Objects: none are annotated one by one. Touching objects are counted as one ({size})."
-                )
-            return f"Objects: none are annotated one by one, so those that touch are told apart by their shape ({size})."
+                return f"none are annotated one by one. Touching objects are counted as one ({size})."
+            return (
+                f"none are annotated one by one, so those that touch are told apart by their shape ({size})."
+            )
         if self.scores is None:
-            return f"Objects: learnt from annotated ones ({size}); how well is unknown."
+            return f"learnt from annotated ones ({size}); how well is unknown."
         scores = self.scores
         where = "images" if scores.regions == "images" else "parts of the image"
         return (
-            f"Objects: learnt from {count(scores.n_objects, 'annotated object')} ({size}). On held-out {where} the "
+            f"learnt from {count(scores.n_objects, 'annotated object')} ({size}). On held-out {where} the "
             f"AP at IoU 0.5 was {scores.ap_50:.2f} (AP: matched / (matched + missed + false))."
         )
 
@@ -75,6 +83,7 @@ class ObjectModel:
         if self.scores is None:
             learnt = {
                 "instances": "of the annotated size; nothing could be held out to choose better settings",
+                "strokes": f"regions below {self._least_area} are left out, for no region is annotated as a whole",
                 "regions": "from the sizes and shapes of the annotated regions, for no objects are annotated",
                 "nothing": "no region is annotated as a whole, so that nothing is known of objects",
             }
@@ -85,6 +94,15 @@ class ObjectModel:
             f"Objects: {count(scores.n_objects, 'annotated object')}; {told}. On {where}: "
             f"AP at IoU 0.5 {scores.ap_50:.2f}, mean AP {scores.mean_ap:.2f}."
         )
+
+    @classmethod
+    def of_regions(cls, regions: Sequence[AnnotatedRegions]) -> ObjectModel:
+        """Learn from the annotated regions of each image."""
+        return cls(*splitter_of_regions(regions))
+
+    @property
+    def _least_area(self) -> str:
+        return f"{ceil(self.splitter.least_area)} pixels (half the smallest one drawn)"
 
     def to_state(self, channels: Sequence[Any]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return header and arrays for a model file; `channels` are those of the bank."""
@@ -119,8 +137,7 @@ class ObjectModel:
 
 def learn_from_regions(ids: Sequence[NDArray[np.uint8]]) -> ObjectModel:
     """Learn how to tell objects apart from the sizes and shapes of annotated regions; class ids (H, W), uint8."""
-    splitter, is_known = splitter_of_regions(ids)
-    return ObjectModel(splitter, "regions" if is_known else "nothing")
+    return ObjectModel.of_regions([AnnotatedRegions.of(mask) for mask in ids])
 
 
 def check_instances(instances: Any, ids: Sequence[NDArray[np.uint8]]) -> list[LabelArray]:

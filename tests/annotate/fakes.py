@@ -103,7 +103,11 @@ class FakeSession:
     def export(self, *, progress=None):
         model, masks = self.project.output / "model.segkit", self.project.output / "masks"
         return HandOver(
-            model, masks, self.project.output / "train.yaml", f"segkit train images {masks} -o {model}"
+            model,
+            masks,
+            self.project.output / "train.yaml",
+            f"segkit train images {masks} -o {model}",
+            "each counts.",
         )
 
     def close(self):
@@ -166,7 +170,7 @@ class FakeSession:
                         )
                     )  # fmt: skip
         labels, count = ndimage.label(ids != self.project.classes[0].value)
-        self.emit(Objects(key, generation, labels, count))
+        self.emit(Objects(key, generation, labels, count, "each region counts as one."))
         self.points.append(ExpectedPoint(self._n_strokes, 1, 0.9 - 0.4 / generation, 0.4, 0.95))
         self.emit(Expected(list(self.points)))
         self.emit(Status("idle", key, 1.0, "up to date"))

@@ -221,6 +221,7 @@ def test_prediction_and_its_views(page, running):
     assert page.css("input[name=mode]:checked").get_attribute("value") == "off"
     assert page.colour("prediction", 50, 70)[3] == 0
     assert page.id("object-count").text == "1 object"
+    assert page.id("object-rule").text == "Each region counts as one."
     assert "overlap" in page.id("expected-text").text
     first = page.run("return segkit.strokes.at(-1)")
     assert 0 < first["first"] <= first["last"]
@@ -357,6 +358,8 @@ def test_advice_and_export(page, running):
     page.id("export").click()
     wait_for(lambda: "segkit predict" in page.id("export-predict").text)
     assert page.id("export-masks").text.endswith("masks")
+    assert page.id("export-count").text == page.id("export-predict").text + " --objects"
+    assert page.id("export-rule").text == "Each counts."
 
 
 def test_touch_one_finger_draws_two_zoom(page, running, browser):

@@ -8,6 +8,7 @@ from segkit.config.schema import Config
 from segkit.errors import ConfigError, InputError, OutputError
 from segkit.images import load_pairs, read_mask, write_image
 from segkit.live import (
+    ArrayProject,
     Expected,
     Failed,
     LabelClass,
@@ -141,12 +142,62 @@ def test_judging_gives_a_curve_that_survives(session, heard, project, cache, tru
         assert again.predict("c")[0].shape == truth["c"].shape  # earlier strokes count
 
 
-def test_objects_are_counted(session, heard, truth):
-    session.open("a")
-    draw(session, "a", truth["a"])
-    event = heard.wait_for(Objects)
-    assert event.labels.shape == truth["a"].shape
-    assert event.count == event.labels.max() > 0
+def discs(rng):
+    """Image of twelve bright discs, two of which touch, and of many bright specks."""
+    rows, cols = np.indices((96, 128))
+    mask = np.zeros((96, 128), dtype=bool)
+    for place in range(12):
+        row, col = 14 + 32 * (place // 4), 16 + 32 * (place % 4)
+        mask |= np.hypot(rows - row, cols - (col + 19 * (place == 5))) < 8
+    specks = np.zeros_like(mask)
+    specks[2::10, 1::9] = True
+    return (0.2 + 0.5 * (mask | specks) + 0.02 * rng.standard_normal(mask.shape)).clip(0, 1)
+
+
+def test_strokes_count_regions_of_half_the_smallest_drawn_and_say_so(cache, rng):
+    image = discs(rng)
+    with LiveSession(ArrayProject({"a": image}), cache=cache) as session:
+        heard = listen(session)
+        session.open("a")
+        for row, col in ((12, 12), (44, 12)):
+            session.paint("a", (row, col), np.ones((4, 9), dtype=bool), 1)
+        session.paint("a", (27, 0), np.ones((4, 128), dtype=bool), 0)
+        assert session.wait(PATIENCE)
+        event = heard.of(Objects)[-1]
+        assert event.count == event.labels.max() == 11
+        assert "at least 18 pixels (half the smallest one drawn) counts as one object" in event.rule
+        # an outline of a whole disc teaches no other size, whatever the prediction is
+        disc = np.hypot(*(np.indices((17, 17)) - 8)) < 8
+        session.paint("a", (70, 8), disc, 1)
+        assert session.wait(PATIENCE)
+        assert heard.of(Objects)[-1].count == 11
+
+
+def test_the_exported_model_counts_as_the_session_does(project, cache, truth):
+    quick = Config.load(None, ["training.pixels=2000", "selection.pixels=500"])
+    with LiveSession(project, cache=cache, config=quick) as session:
+        heard = listen(session)
+        learn(session, truth)
+        for is_whole in (False, True):
+            if is_whole:
+                session.accept("a")
+                assert session.wait(PATIENCE)
+            event, done = heard.of(Objects)[-1], session.export()
+            model = load(done.model).objects_
+            assert event.rule == done.objects == model.rule
+            ids, _ = session.predict("a")
+            np.testing.assert_array_equal(model.splitter.split(ids), event.labels)
+            assert model.source == ("regions" if is_whole else "strokes")
+
+
+def test_an_opened_model_counts_by_its_own_rule(project, cache, model):
+    project.set_classes([LabelClass(k, name, "#ffffff") for k, name in enumerate(model.label_map_.names)])
+    with LiveSession(project, cache=cache, model=model) as session:
+        heard = listen(session)
+        session.open("a")
+        event = heard.wait_for(Objects)
+        np.testing.assert_array_equal(event.labels, model.segment(project.image("a"), objects=True).objects)
+        assert event.rule == model.objects_.rule
 
 
 def test_more_images_are_annotated_than_stay_at_hand(session, truth, monkeypatch):

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from segkit.images import UNLABELLED
-from segkit.objects.annotated import LEAST_RIM, RIM_WIDTH, rim_ids, splitter_of, splitter_of_regions
+from segkit.objects.annotated import (
+    LEAST_RIM,
+    RIM_WIDTH,
+    SMALLEST_DRAWN,
+    AnnotatedRegions,
+    rim_ids,
+    splitter_of,
+    splitter_of_regions,
+)
 from segkit.objects.split import Splitter
 
 
@@ -101,10 +109,14 @@ def test_holes_are_kept_if_objects_have_some():
     assert splitter_of([ringed, *[solid] * 9]).fills_holes
 
 
+def learn(masks):
+    return splitter_of_regions([AnnotatedRegions.of(mask) for mask in masks])
+
+
 def test_solid_regions_are_split_by_distance():
     ids = (picture((15, 15, 8), (40, 20, 8), (30, 55, 8), (30, 67, 8)) > 0).astype(np.uint8)
-    splitter, is_known = splitter_of_regions([ids, np.zeros_like(ids)])
-    assert is_known
+    splitter, source = learn([ids, np.zeros_like(ids)])
+    assert source == "regions"
     assert splitter.landscape == "distance"
     # the pair that touches is not solid, and its size does not count
     assert splitter.radius == pytest.approx(np.sqrt(disc((60, 80), 15, 15, 8).sum() / np.pi))
@@ -115,8 +127,8 @@ def test_vessels_are_not_split():
     rows, cols = np.indices((80, 100))
     ids = (np.abs(rows - 25 - 12 * np.sin(cols / 8)) < 2) | (np.abs(rows - 60 - 10 * np.cos(cols / 9)) < 2)
     ids[:, :3] = ids[:, -3:] = False
-    splitter, is_known = splitter_of_regions([ids.astype(np.uint8)])
-    assert (splitter.landscape, is_known) == ("none", True)
+    splitter, source = learn([ids.astype(np.uint8)])
+    assert (splitter.landscape, source) == ("none", "regions")
     assert splitter.split(ids).max() == 2
 
 
@@ -126,27 +138,60 @@ def test_a_solid_region_fills_nine_tenths_of_its_hull(notch, landscape):
     ids = np.zeros((30, 30), dtype=np.uint8)
     ids[5:25, 5:25] = 1
     ids[5 : 5 + notch, 11:19] = 0
-    splitter, is_known = splitter_of_regions([ids])
-    assert (splitter.landscape, is_known) == (landscape, True)
+    splitter, source = learn([ids])
+    assert (splitter.landscape, source) == (landscape, "regions")
 
 
 def test_nothing_is_known_without_whole_regions():
     for value in (0, 1, UNLABELLED):
-        assert splitter_of_regions([np.full((9, 9), value, np.uint8)]) == (Splitter("none"), False)
+        assert learn([np.full((9, 9), value, np.uint8)]) == (Splitter("none"), "nothing")
 
 
 def test_regions_beside_unlabelled_pixels_do_not_count():
     ids = (picture((15, 15, 8), (40, 40, 12)) > 0).astype(np.uint8)
     ids[disc(ids.shape, 40, 52, 2)] = UNLABELLED
-    splitter, is_known = splitter_of_regions([ids])
-    assert is_known
+    splitter, source = learn([ids])
+    assert source == "regions"
     assert splitter.radius == pytest.approx(np.sqrt(disc((60, 80), 15, 15, 8).sum() / np.pi))
     ids[15, 23:25] = UNLABELLED
-    assert not splitter_of_regions([ids])[1]
+    assert learn([ids])[1] == "strokes"
 
 
 def test_regions_of_two_classes_that_touch_are_two():
     ids = np.zeros((30, 60), dtype=np.uint8)
     ids[5:25, 5:25], ids[5:25, 25:45] = 1, 2
-    splitter, _ = splitter_of_regions([ids])
+    splitter, _ = learn([ids])
     assert splitter.radius == pytest.approx(np.sqrt(400 / np.pi))
+
+
+def stroke_image(*sizes):
+    """A label image with a stroke of the background and one of each size (height, width) of the foreground."""
+    ids = np.full((60, 80), UNLABELLED, dtype=np.uint8)
+    ids[2:5, 2:70] = 0
+    for place, (height, width) in enumerate(sizes):
+        top, left = 10 + 12 * (place // 3), 4 + 24 * (place % 3)
+        ids[top : top + height, left : left + width] = 1
+    return ids
+
+
+def test_strokes_teach_the_least_area_and_no_size():
+    """Touching discs are one region, specks are left out."""
+    splitter, source = learn([stroke_image((3, 12), (4, 10)), stroke_image((3, 8), (5, 9))])
+    assert (source, splitter.landscape) == ("strokes", "none")
+    assert splitter.least_area == SMALLEST_DRAWN * 24
+    predicted = (picture((15, 15, 8), (40, 20, 8), (30, 55, 8), (30, 67, 8)) > 0).astype(np.uint8)
+    predicted[2:4, 70:75] = predicted[50:53, 70:73] = 1  # 10 and 9 pixels
+    assert splitter.split(predicted).max() == 3
+
+
+def test_a_dab_on_labelled_background_is_no_typical_object():
+    ids = stroke_image((3, 12), (4, 10), (4, 12))
+    ids[40:50, 10:20], ids[44:46, 14:16] = 0, 1
+    assert learn([ids])[1] == "strokes"
+
+
+def test_whole_images_teach_sizes_beside_strokes():
+    whole = (picture((15, 15, 8), (40, 40, 8)) > 0).astype(np.uint8)
+    splitter, source = learn([whole, stroke_image((3, 12), (4, 10), (4, 12))])
+    assert source == "regions"
+    assert splitter == learn([whole])[0]

@@ -124,7 +124,7 @@ def test_classes_are_predicted_as_without_objects(fitted, unaware, data):
 
 
 def test_regions_teach_where_no_object_is_annotated(unaware, data):
-    assert unaware.objects_.source in ("regions", "nothing")
+    assert unaware.objects_.source in ("regions", "strokes", "nothing")
     assert (unaware.objects_.rim, unaware.objects_.scores) == (None, None)
     assert "no objects are annotated" in unaware.objects_.describe()
     image, labels = data[0][3], objects_in(unaware, data[0][3])
@@ -352,6 +352,10 @@ def test_a_segmenter_that_was_not_fitted_finds_nothing(data):
     [
         ("instances", "of the annotated size; nothing could be held out to choose better settings"),
         ("regions", "from the sizes and shapes of the annotated regions, for no objects are annotated"),
+        (
+            "strokes",
+            "regions below 0 pixels (half the smallest one drawn) are left out, for no region is annotated as a whole",
+        ),
         ("nothing", "no region is annotated as a whole, so that nothing is known of objects"),
     ],
 )
@@ -393,6 +397,12 @@ def test_objects_with_a_learnt_rim_read_features_once(data, fitted, monkeypatch)
             Splitter(),
             "nothing",
             "no region is annotated as a whole, so each connected region counts as one object.",
+        ),
+        (
+            Splitter(landscape="none", least_area=11.5),
+            "strokes",
+            "no region is annotated as a whole. Each connected region of at least 12 pixels (half the smallest one drawn) "
+            "counts as one object, also where several touch.",
         ),
         (
             Splitter(landscape="distance", radius=6.0),
@@ -461,7 +471,8 @@ def test_regions_that_are_annotated_in_part_teach_nothing():
     stroke = np.full((40, 40), UNLABELLED, np.uint8)
     stroke[10:12, 5:30], stroke[20:22, 5:30] = 0, 1
     model = learn_from_regions([stroke])
-    assert (model.source, model.rim, model.scores) == ("nothing", None, None)
+    assert (model.source, model.splitter.landscape) == ("strokes", "none")
+    assert (model.rim, model.scores) == (None, None)
 
 
 @pytest.mark.parametrize(("shape", "n"), [((2, 4, 5), 2), ((4, 5), 1)])

@@ -156,7 +156,9 @@ const connection = new Connection({
   },
   settings: setSettings,
   exported(message) {
-    for (const name of ["model", "masks", "command", "predict"]) byId(`export-${name}`).textContent = message[name];
+    for (const name of ["model", "masks", "command", "predict", "count"]) byId(`export-${name}`).textContent = message[name];
+    byId("export-rule").textContent = sentence(message.objects);
+    byId("export-objects").hidden = !message.objects;
     byId("export-wait").hidden = true;
     byId("export-done").hidden = false;
     if (!byId("exported").open) byId("exported").showModal();
@@ -194,8 +196,10 @@ window.addEventListener("beforeunload", (event) => {
 
 // what the page says
 
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
 function setStatus(text, share = null) {
-  byId("status-text").textContent = text.charAt(0).toUpperCase() + text.slice(1);
+  byId("status-text").textContent = sentence(text);
   byId("status-progress").hidden = share === null;
   byId("status-progress").value = share ?? 0;
 }
@@ -237,7 +241,9 @@ function removeFault(kind) {
 function setObjects(message, bits = null) {
   byId("object-row").hidden = message === null;
   marks.setOutlines(bits);
-  if (message) byId("object-count").textContent = `${message.count} ${message.count === 1 ? "object" : "objects"}`;
+  if (!message) return;
+  byId("object-count").textContent = `${message.count} ${message.count === 1 ? "object" : "objects"}`;
+  byId("object-rule").textContent = sentence(message.rule);
 }
 
 function setAdvice(message) {
