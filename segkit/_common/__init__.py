@@ -9,9 +9,7 @@ from numbers import Integral
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from segkit.errors import InputError
+from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float32]
 Item = TypeVar("Item")
@@ -29,23 +27,6 @@ class Workers(Protocol):
     def __call__(
         self, function: Callable[[Item], Value], items: Iterable[Item], /
     ) -> Generator[tuple[Item, Callable[[], Value]], None, None]: ...
-
-
-def as_array(values: ArrayLike, *, name: str) -> NDArray[Any]:
-    """Return an array of what was given, an array of whatever library among it; values that a mask hides are refused."""
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        n_hidden = int(np.count_nonzero(np.ma.getmaskarray(values)))
-        raise InputError(
-            f"{name}: masked array that hides {n_hidden} of {values.size} values: fill them first, such as with "
-            f"array.filled(0); pixels of a mask that nobody annotated with filled(255), and give unlabelled=255"
-        )
-    try:
-        return np.asarray(values)
-    except (TypeError, RuntimeError) as error:  # such as of tensors on a GPU
-        reason = " ".join(str(error).split())
-        raise InputError(f"{name} given as {type(values).__name__} ({reason}): give a NumPy array") from error
-    except ValueError:
-        raise InputError(f"{name}: rows of different lengths, expected an array (H, W)") from None
 
 
 def entries_under(entries: Mapping[str, Value], prefix: str) -> dict[str, Value]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import binary_erosion, distance_transform_edt
 
-from segkit._common import as_array
+from segkit._common.arrays import as_array
 from segkit.errors import InputError, count
 from segkit.evaluation.statistics import bootstrap_interval
 from segkit.images.labels import UNLABELLED

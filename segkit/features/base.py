@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 
-from segkit._common import FloatArray, Progress, as_array, pass_on
+from segkit._common import FloatArray, Progress, pass_on
+from segkit._common.arrays import as_array
 from segkit._common.threads import in_threads
 from segkit.errors import InputError
 from segkit.features.options import check_options

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from segkit._common import as_array
+from segkit._common.arrays import as_array
 from segkit.errors import InputError, count
 
 UNLABELLED = 255

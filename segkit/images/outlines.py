@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from segkit._common import as_array
+from segkit._common.arrays import as_array
 from segkit.errors import InputError, count, first_few
 from segkit.images.polygons import Polygon, fill
 

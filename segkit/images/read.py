@@ -18,7 +18,7 @@ import tifffile
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageFile
 
-from segkit._common import as_array
+from segkit._common.arrays import as_array
 from segkit.errors import InputError, first_few
 from segkit.images.axes import Layout, Stack, is_page, name_axes, plane_axes
 from segkit.images.headers import FORMATS, check_format, refuse_bomb

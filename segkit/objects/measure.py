@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from segkit._common import as_array
+from segkit._common.arrays import as_array
 from segkit.errors import InputError, first_few
 from segkit.images.pixel_size import check_pixel_size
 from segkit.objects.shapes import Runs, add_up, axes, hull_areas, moments, perimeters

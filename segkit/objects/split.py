@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
-from segkit._common import FloatArray, as_array
+from segkit._common import FloatArray
+from segkit._common.arrays import as_array
 from segkit.errors import ConfigError, InputError
 from segkit.objects.hills import Hills, LabelArray, find_hills, join_hills
 

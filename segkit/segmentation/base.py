@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from segkit._common import FloatArray, Progress, as_array, pass_on
+from segkit._common import FloatArray, Progress, pass_on
+from segkit._common.arrays import as_array
 from segkit.errors import InputError, count
 from segkit.evaluation.metrics import score_masks
 from segkit.features.base import as_image

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, Progress, as_array, entries_under
+from segkit._common import FloatArray, Progress, entries_under
+from segkit._common.arrays import as_array
 from segkit._common.threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.errors import InputError, count
