@@ -19,6 +19,8 @@ _CHANNELS = "CS"
 # What tifffile calls axes that the file does not name.
 _UNNAMED = "QI"
 UNKNOWN = "?"
+# Height and width of the smallest image to learn from. Of 3 x 3 pixels only one has all its neighbours inside.
+SMALLEST_SIDE = 4
 
 
 class Layout(NamedTuple):
@@ -91,10 +93,9 @@ def name_axes(
         return _as_planes(letters)
     sizes = " x ".join(map(str, shape))
     if given is not None:
-        example = "PTZCYX"[-len(shape) :] if len(shape) != 3 else "ZYX or CYX"
         raise InputError(
             f"{len(shape)} axes ({sizes}) without names, data.axes={given} names {len(given)}: give a letter for "
-            f"each axis, such as {example}",
+            f"each axis, {_choices(letters, shape)}",
             source=path,
         )
     if unnamed is not None and _fits(unnamed, letters):
@@ -103,8 +104,7 @@ def name_axes(
     if n_pages == n_masks and not _has_several(letters, shape):
         return _as_planes(letters)
     raise InputError(
-        f"{sizes} pixels, and the file does not say what its {n_pages} pages are: give "
-        f"--set data.axes={_as_planes(letters)} (planes) or {_as_channels(letters)} (channels)",
+        f"{sizes} pixels, and the file does not say what its axes are: give --set data.axes={_choices(letters, shape)}",
         source=path,
     )
 
@@ -119,10 +119,19 @@ def plane_axes(path: Path, own: str, shape: Sequence[int], *, given: str | None 
         sizes = " x ".join(map(str, shape))
         raise InputError(
             f"{sizes} pixels, and the file does not say which axis is time and which is depth: save it with named "
-            f"axes (Fiji: Image, Properties), or train with --set data.axes={_as_planes(letters)} or another order",
+            f"axes (Fiji: Image, Properties), or give --set data.axes={_as_planes(letters)} or another order",
             source=path,
         )
     return _as_planes(letters)
+
+
+def _choices(letters: str, shape: Sequence[int]) -> str:
+    """Offer names of the axes that the sizes allow: channels come last if these are fewer than rows and columns."""
+    offered = f"{_as_planes(letters)} (planes) or {_as_channels(letters)} (channels)"
+    if not letters.endswith(f"{UNKNOWN}YX") or shape[-1] >= min(shape[-3:-1]):
+        return offered
+    last = f"{_as_planes(letters[:-3])}YXC (channels last)"
+    return last if shape[-1] < SMALLEST_SIDE else f"{last}, {offered}"
 
 
 def _has_several(letters: str, shape: Sequence[int]) -> bool:

@@ -20,7 +20,7 @@ from PIL import Image, ImageFile
 
 from segkit._common.arrays import as_array
 from segkit.errors import InputError, first_few
-from segkit.images.axes import Layout, Stack, is_page, name_axes, plane_axes
+from segkit.images.axes import SMALLEST_SIDE, Layout, Stack, is_page, name_axes, plane_axes
 from segkit.images.headers import FORMATS, check_format, refuse_bomb
 from segkit.images.microscopy import READERS, check_reader, is_microscopy, read_array
 from segkit.images.shown import (
@@ -36,8 +36,6 @@ from segkit.images.tiff import open_tiff
 
 TIFF_EXTENSIONS, JPEG_EXTENSIONS = FORMATS["TIFF"].extensions, FORMATS["JPEG"].extensions
 IMAGE_EXTENSIONS = (*(ending for known in FORMATS.values() for ending in known.extensions), *READERS)
-# Height and width of the smallest image to learn from. Of 3 x 3 pixels only one has all its neighbours inside.
-SMALLEST_SIDE = 4
 
 _PILLOW = {name: known.reader for name, known in FORMATS.items() if known.reader is not None}
 _ORIENTATION = 274

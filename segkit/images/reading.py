@@ -223,10 +223,12 @@ def neighbours(layout: Layout, page: int, context: int, *, name: str) -> list[in
         return [page]
     axis = layout.axes.find("Z")
     if axis < 0:
-        has = f"its axes are {layout.axes}YX" if layout.axes else "it is a single plane"
+        has, if_planes = "it is a single plane", "=ZYX, if its channels are planes"
+        if layout.axes:
+            has, if_planes = f"its axes are {layout.axes}YX", f", with Z for {layout.axes[-1]}, if that is depth"
         raise InputError(
-            f"data.context={context} needs the planes of a stack (axis Z), {has}: give stacks "
-            f"(--set data.axes=ZYX, if its pages are planes), or leave data.context out",
+            f"data.context={context} needs the planes of a stack (axis Z), {has}: give stacks (--set data.axes{if_planes}), "
+            "or leave data.context out",
             source=name,
         )
     places = np.array(np.unravel_index(page, layout.shape))

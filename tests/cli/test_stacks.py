@@ -128,7 +128,7 @@ def test_inspect_asks_and_is_told(tmp_path, segkit, rng):
     tifffile.imwrite(tmp_path / "images" / "a.tif", pages, photometric="minisblack")
     code, out, _ = segkit("inspect", tmp_path / "images")
     assert code == 2
-    assert "the file does not say what its 5 pages are: give --set data.axes=ZYX (planes) or CYX" in out
+    assert "the file does not say what its axes are: give --set data.axes=ZYX (planes) or CYX" in out
     code, out, _ = segkit("inspect", tmp_path / "images", "--set", "data.axes=CYX")
     assert code == 0
     assert "5 channels" in out

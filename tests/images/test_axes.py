@@ -23,7 +23,7 @@ def unnamed(tmp_path, rng):
 def test_pages_without_names_are_asked_for(unnamed):
     path, array = unnamed
     told = (
-        f"{path}: 5 x 6 x 7 pixels, and the file does not say what its 5 pages are: give --set data.axes=ZYX (planes) "
+        f"{path}: 5 x 6 x 7 pixels, and the file does not say what its axes are: give --set data.axes=ZYX (planes) "
         f"or CYX (channels)"
     )
     for read in (read_pages, read_image, count_pages):
@@ -89,7 +89,8 @@ def test_a_wrong_number_of_axes_is_refused(tmp_path, rng):
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, rng.integers(0, 255, (2, 3, 6, 7)).astype(np.uint8), photometric="minisblack")
     assert complaint(read_pages, path, axes="CYX") == (
-        f"{path}: 4 axes (2 x 3 x 6 x 7) without names, data.axes=CYX names 3: give a letter for each axis, such as ZCYX"
+        f"{path}: 4 axes (2 x 3 x 6 x 7) without names, data.axes=CYX names 3: give a letter for each axis, "
+        "TZYX (planes) or ZCYX (channels)"
     )
 
 
@@ -150,4 +151,27 @@ def test_two_axes_of_pages_without_names_are_never_guessed(folders, rng):
     data = load_pairs(*folders, reading=Reading(axes="ZTYX"))
     for image, mask in zip(data.images, data.masks, strict=True):
         np.testing.assert_array_equal(mask, image[:, :, 0] > 99.5 / 255)
-    assert "its 6 pages are" in complaint(read_pages, folders[1] / "a.tif", n_masks=6)
+    assert "what its axes are" in complaint(read_pages, folders[1] / "a.tif", n_masks=6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "cure"),
+    [
+        ((9, 8, 2), "YXC (channels last)"),
+        ((9, 8, 5), "YXC (channels last), ZYX (planes) or CYX (channels)"),
+        ((3, 9, 8, 2), "ZYXC (channels last)"),
+        ((9, 8, 8), "ZYX (planes) or CYX (channels)"),
+        ((3, 9, 8, 6), "ZYXC (channels last), TZYX (planes) or ZCYX (channels)"),
+    ],
+)
+def test_the_axes_that_are_offered_can_be_right(tmp_path, rng, shape, cure):
+    path = tmp_path / "a.tif"
+    array = rng.integers(0, 255, shape).astype(np.uint8)
+    tifffile.imwrite(path, array, photometric="minisblack")
+    told = complaint(read_pages, path)
+    assert told.endswith(f"does not say what its axes are: give --set data.axes={cure}")
+    wrong = "PTZCYX"[-len(shape) - 1 :]
+    assert complaint(read_pages, path, axes=wrong).endswith(f"give a letter for each axis, {cure}")
+    pages = read_pages(path, axes=cure.split()[0])
+    if "channels last" in cure:
+        np.testing.assert_array_equal(np.stack(pages), array if len(shape) == 4 else array[None])
