@@ -34,6 +34,8 @@ from segkit.images.stems import files_by_stem, names_of, page_names, stem_of
 
 # Of so many true masks, a value that one of them holds may be a slip.
 _FEWEST_FOR_RARE = 4
+# Values that a message spells out as an option.
+_MOST_NAMED = 8
 # The table of segkit predict, and what it says of an image whose mask, if there is one, is of an earlier run.
 _SUMMARY, _FAILED = "summary.csv", "failed"
 
@@ -179,18 +181,21 @@ def _classes_of(
     labels, unlabelled, _ = options
     n_masks = Counter(value for truth in truths for value in truth.held)
     true_values, guessed_values = set(n_masks), _values(guesses)
-    strange, unseen = guessed_values - true_values, true_values - guessed_values - {unlabelled}
-    values = sorted(true_values | guessed_values)
+    strange = guessed_values - true_values
+    values, notes = sorted(true_values | guessed_values), list[str]()
     if labels is None:
-        if strange and unseen and len(true_values & guessed_values) < 2:
-            raise InputError(
-                f"predictions hold {_listed(guessed_values)}, true masks {_listed(true_values)}: save both with the same "
-                "value for each class"
-            )
         classes = [value for value in values if value != unlabelled]
-        labels = {value: str(value) for value in classes} if len(classes) > 2 else None
+        if pair := _two_conventions(true_values - {unlabelled}, guessed_values):
+            labels = pair
+            notes.append(
+                f"predictions hold {_listed(guessed_values)}, true masks {_listed(true_values)}: the larger value is the "
+                "foreground of each"
+            )
+        else:
+            _refuse_other_conventions(true_values - {unlabelled}, guessed_values, classes)
+            labels = {value: str(value) for value in classes} if len(classes) > 2 else None
     label_map = LabelMap.infer(values, labels=labels, unlabelled=unlabelled)
-    id_of, notes = label_map.id_of_value, []
+    id_of = label_map.id_of_value
     true_ids = {id_of.get(value) for value in true_values}
     if strange := {value for value in strange if id_of[value] not in true_ids}:
         notes.append(f"predictions hold {_listed(strange)}, no true mask does")
@@ -200,6 +205,32 @@ def _classes_of(
             f"in one of {len(truths)} true masks only, and scored as a class: {_listed(rare)}; mend the mask if it is none"
         )
     return label_map, notes
+
+
+def _two_conventions(true: Collection[int], guessed: Collection[int]) -> dict[int, str] | None:
+    """Name the values of masks of two classes, such as 0 and 1 beside 0 and 255; None of others, and of the same values."""
+    if set(true) == set(guessed) or not len(true) == len(guessed) == 2:
+        return None
+    low, high = {min(true), min(guessed)}, {max(true), max(guessed)}
+    return None if low & high else dict.fromkeys(low, "background") | dict.fromkeys(high, "foreground")
+
+
+def _refuse_other_conventions(true: set[int], guessed: set[int], classes: Sequence[int]) -> None:
+    """Ask about values that may be other names of the same classes; one of 0, 1, 2, ... may be rare, and in one only."""
+    told = f"predictions hold {_listed(guessed)}, true masks {_listed(true)}"
+    names = ", ".join(f"{value}: NAME" for value in classes[:_MOST_NAMED])
+    more = ", ..." if len(classes) > _MOST_NAMED else ""
+    cure = f"name the class of each value, --set data.labels='{{{names}{more}}}'"
+    are_greys = len(true) == len(guessed) and classes[-1] >= 2 * len(classes)
+    if (guessed - true and true - guessed) and (
+        len(true & guessed) < 2 or min(true) != min(guessed) or are_greys
+    ):
+        raise InputError(f"{told}: save both with the same value for each class, or {cure}")
+    if len(classes) > 2 and classes[-1] == UNLABELLED and classes[-2] < len(classes):
+        raise InputError(
+            f"{told}: if {UNLABELLED} marks pixels nobody annotated, --set data.unlabelled={UNLABELLED}; if it is a class, "
+            f"or another name of one, {cure}"
+        )
 
 
 def _note_on_objects(

@@ -225,7 +225,10 @@ def neighbours(layout: Layout, page: int, context: int, *, name: str) -> list[in
     if axis < 0:
         has, if_planes = "it is a single plane", "=ZYX, if its channels are planes"
         if layout.axes:
-            has, if_planes = f"its axes are {layout.axes}YX", f", with Z for {layout.axes[-1]}, if that is depth"
+            has, if_planes = (
+                f"its axes are {layout.axes}YX",
+                f", with Z for {layout.axes[-1]}, if that is depth",
+            )
         raise InputError(
             f"data.context={context} needs the planes of a stack (axis Z), {has}: give stacks (--set data.axes{if_planes}), "
             "or leave data.context out",

@@ -71,19 +71,61 @@ def test_every_true_mask_needs_a_prediction_of_its_size(folders):
         compare_folders(predictions, masks)
 
 
-@pytest.mark.parametrize(("guessed", "told"), [([0, 1], "0, 1"), ([3], "3")])
-def test_masks_of_other_values_are_refused(folders, guessed, told):
+@pytest.mark.parametrize(
+    ("guessed", "true"),
+    [
+        ([3], [0, 255]),
+        ([0, 1], [1, 2]),
+        ([0, 1, 2], [1, 2, 3]),
+        ([0, 1, 2], [0, 128, 255]),
+        ([0, 127, 254], [0, 128, 255]),
+        ([0, 85, 170, 255], [0, 1, 2, 3]),
+    ],
+)
+def test_masks_of_other_values_are_refused(folders, guessed, true):
     predictions, masks = folders
-    for path in (predictions / "a").iterdir():
-        write_mask(path, np.resize(np.array(guessed, dtype=np.uint8), (8, 9)))
-    with pytest.raises(
-        InputError, match=f"predictions hold {told}, true masks 0, 255: save both with the same value"
-    ):
+    for folder, values in ((predictions, guessed), (masks, true)):
+        for path in (folder / "a").iterdir():
+            write_mask(path, np.resize(np.array(values, dtype=np.uint8), (8, 9)))
+    told = f"predictions hold {', '.join(map(str, guessed))}, true masks {', '.join(map(str, true))}"
+    names = ", ".join(f"{value}: NAME" for value in sorted({*guessed, *true}))
+    with pytest.raises(InputError) as refused:
         compare_folders(predictions, masks)
+    assert str(refused.value) == (
+        f"{told}: save both with the same value for each class, or name the class of each value, "
+        f"--set data.labels='{{{names}}}'"
+    )
+
+
+@pytest.mark.parametrize(("guessed", "true"), [((0, 1), (0, 255)), ((0, 255), (0, 1)), ((1, 2), (0, 255))])
+def test_two_classes_may_have_other_values_on_each_side(tmp_path, rng, guessed, true):
+    cells = rng.random((4, 8, 9)) < 0.5
+    masks = [np.where(cells, *values[::-1]).astype(np.uint8) for values in (true, guessed)]
+    found = compare_written(tmp_path, *masks)
+    assert found["mean_iou"] == 1
+    told = "predictions hold {}, {}, true masks {}, {}: the larger value is the foreground of each"
+    assert told.format(*guessed, *true) in found["notes"]
+
+
+@pytest.mark.parametrize("of_truth", [[(0, 1), (0, 255)], [(0, 1, 255)] * 2])
+def test_255_beside_small_numbers_is_asked_about(tmp_path, of_truth):
+    """Pixels nobody annotated, or the foreground of masks that another program wrote."""
+    true = [np.resize(np.array(values, dtype=np.uint8), (8, 9)) for values in of_truth]
+    guessed = [(mask > 0).astype(np.uint8) for mask in true]
+    with pytest.raises(InputError) as refused:
+        compare_written(tmp_path, true, guessed)
+    assert str(refused.value) == (
+        "predictions hold 0, 1, true masks 0, 1, 255: if 255 marks pixels nobody annotated, --set data.unlabelled=255; if "
+        "it is a class, or another name of one, name the class of each value, "
+        "--set data.labels='{0: NAME, 1: NAME, 255: NAME}'"
+    )
+    labels = {0: "background", 1: "cell", 255: "cell"}
+    found = compare_folders(tmp_path / "predictions", tmp_path / "masks", labels=labels)
+    assert found["mean_iou"] == 1
 
 
 @pytest.mark.parametrize(
-    ("true", "guessed"), [([0, 1, 2], [0, 1, 3]), ([0], [0, 1]), ([0, 1], [0]), ([0, 1, 255], [0, 1])]
+    ("true", "guessed"), [([0, 1, 2], [0, 1, 3]), ([0], [0, 1]), ([0, 1], [0]), ([0, 1, 2], [0, 1])]
 )
 def test_classes_may_be_rare(folders, true, guessed):
     predictions, masks = folders
