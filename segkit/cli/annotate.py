@@ -11,7 +11,7 @@ import typer
 
 from segkit.cli.options import ImagesArgument, SetOption
 from segkit.cli.terminal import echo
-from segkit.errors import ConfigError
+from segkit.errors import ConfigError, one_line
 
 if TYPE_CHECKING:
     from segkit.images import Reading
@@ -76,7 +76,7 @@ def annotate(
         named = classes_of_map(trained.label_map_)
     with Project(images, output, classes=named, masks=masks, reading=reading) as project:
         for message in project.messages:
-            echo(message)
+            echo(one_line(message))
         serve(
             project,
             LiveSession(project, config=settings, model=trained),

@@ -96,7 +96,7 @@ def benchmark(
                 f"{run.n_done} of {count(len(run.units), 'run')} kept; the same command with --resume goes on"
             ) from stop
         write_report(result, output / "index.html", pictures_of_benchmark(run), scores_file="results.csv")
-    say(describe_benchmark(result), f"Report: {output / 'index.html'}")
+    say(*describe_benchmark(result).splitlines(), f"Report: {output / 'index.html'}")
     if result["failures"]:
         raise typer.Exit(1)
 

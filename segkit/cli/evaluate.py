@@ -63,7 +63,7 @@ def evaluate(
         result = score_found(found)
         if output is not None:
             _write_report(found, result, files, (predictions, masks, images))
-    say(describe_scores(result))
+    say(*describe_scores(result).splitlines())
     if output is not None:
         say(f"Report: {files[0]}; tables: {', '.join(map(str, files[1:]))}")
     if found.failed:

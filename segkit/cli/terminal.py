@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from segkit.errors import printable
+from segkit.errors import one_line, printable
 
 Item = TypeVar("Item")
 # Whether only errors and notes are written.
@@ -66,15 +66,15 @@ def echo(text: str, *, err: bool = False) -> None:
 
 
 def say(*lines: str) -> None:
-    """Write lines on standard output, unless the command is quiet."""
+    """Write lines on standard output, unless the command is quiet; no name in them makes a further line."""
     if not QUIET.get():
         for line in lines:
-            echo(line)
+            echo(one_line(line))
 
 
 def warn(line: str) -> None:
     """Write a line on standard error, also if the command is quiet."""
-    echo(line, err=True)
+    echo(one_line(line), err=True)
 
 
 def show_warning(message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from segkit.errors import count, first_few, table
+from segkit.errors import count, first_few, one_line, table
 from segkit.images.alike import COLOUR, Facts, Kind, check_kinds, check_scales, describe_copies
 from segkit.images.labels import LabelMap
 from segkit.images.numbering import MaskOptions, MasksAre, Objects, summarise_objects
@@ -76,7 +76,7 @@ class Inspection:
             lines += table([*_about_images(self.facts), *(rows if is_alone else self._about_masks())])
         if self.label_map is not None and not self.is_numbered:
             lines.append(self.label_map.describe())
-        lines += [f"note: {message}" if is_alone else message for message in self.messages]
+        lines += [one_line(f"note: {message}" if is_alone else message) for message in self.messages]
         return "\n".join([*lines, *(f"fault: {fault}" for fault in self.faults)])
 
     def _about_masks(self) -> list[tuple[str, str]]:

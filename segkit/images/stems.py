@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
-from segkit.errors import InputError, without_bytes
+from segkit.errors import InputError, one_line
 from segkit.images.findings import Findings
 from segkit.images.outlines import OUTLINE_EXTENSIONS
 from segkit.images.read import IMAGE_EXTENSIONS
@@ -130,9 +130,9 @@ def page_names(stem: str, n_pages: int) -> list[str]:
 
 
 def name_of(path: PurePath) -> str:
-    """Return the path without its extension, accents spelled in one way, and bytes that are no text as escapes."""
+    """Return the path without its extension, accents spelled in one way, and what is no text of one line as escapes."""
     # macOS stores an accent apart from its letter, other systems store one character
-    return unicodedata.normalize("NFC", without_bytes(path.with_suffix("").as_posix()))
+    return unicodedata.normalize("NFC", one_line(path.with_suffix("").as_posix()))
 
 
 def image_name(stem: str) -> str | None:

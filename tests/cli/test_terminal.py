@@ -5,7 +5,7 @@ import pytest
 import segkit.cli.terminal
 from segkit.cli.benchmark import describe_benchmark
 from segkit.cli.evaluate import describe_scores
-from segkit.cli.terminal import QUIET, echo, progress_bars, show_warning
+from segkit.cli.terminal import QUIET, echo, progress_bars, say, show_warning, warn
 
 
 @pytest.fixture(autouse=True)
@@ -113,6 +113,14 @@ def test_control_characters_of_names_do_not_reach_the_terminal(capsys):
     told = capsys.readouterr()
     assert told.out == "images\\x1b[2J/a\\xff.png\n1 fault\n"
     assert told.err == "note: a\\x07.png: dark\n"
+
+
+def test_names_make_no_further_lines(capsys):
+    say("lowest a\nnote: all is well", "2 written")
+    warn("note: b\n3 written")
+    told = capsys.readouterr()
+    assert told.out == "lowest a\\nnote: all is well\n2 written\n"
+    assert told.err == "note: b\\n3 written\n"
 
 
 def test_warnings_of_readers_are_left_out(capsys):

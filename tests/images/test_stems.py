@@ -1,6 +1,6 @@
 """Folders listed, and files of one stem."""
 
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 
@@ -98,6 +98,12 @@ def test_a_mask_of_its_image_s_own_name_is_found_first():
         ("c", "c_gt"),
     ]
     assert (found.masks, found.among, found.faults) == (["d_gt.png"], [], [])
+
+
+def test_a_name_is_one_line():
+    """Whatever a file is called, its name makes no line of its own where it is told of."""
+    assert stem_of(PurePath("a\nnote: all is well\t\u202e.ome.tif")) == "a\\nnote: all is well\t\\u202e"
+    assert match([stem_of(PurePath("a\nb.png"))], ["a\nb_mask"]).pairs[0].mask == Path("a\nb_mask.png")
 
 
 def test_two_masks_of_one_image_are_a_fault():

@@ -268,7 +268,7 @@ def test_names_that_are_no_text(tmp_path):
         pixels = GREY if folder == "images" else np.where(GREY > 99, 255, 0).astype(np.uint8)
         (tmp_path / folder / os.fsdecode(b"\xff\x1b.png")).write_bytes(encoded("PNG", pixels))
     dataset = load_pairs(tmp_path / "images", tmp_path / "masks")
-    assert dataset.stems == ["\\xff\x1b"]
+    assert dataset.stems == ["\\xff\\x1b"]
     (tmp_path / "images" / "dark.png").write_bytes(encoded("PNG", GREY // 20))
     (tmp_path / "images" / "twin.png").write_bytes(encoded("PNG", GREY))
     assert "the same picture 2 times: twin, \\xff\\x1b" in inspect_images(tmp_path / "images").describe()
