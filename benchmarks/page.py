@@ -131,6 +131,12 @@ class Page:
         """Click an element by its id."""
         self.browser.find_element(By.ID, element).click()
 
+    def accept(self) -> None:
+        """Take the prediction as labels, even if the page asks whether it is right."""
+        self.click("accept")
+        if self.run("return document.getElementById('doubt').open"):
+            self.click("accept-all")
+
     def press(self, keys: str) -> None:
         """Press keys on the drawing area."""
         self.browser.find_element(By.ID, "stage").send_keys(keys)

@@ -162,7 +162,7 @@ class Annotator:
     def looks_right(self) -> None:
         """Accept the prediction of the shown image."""
         if not self.page.run("return document.getElementById('accept').disabled"):
-            self.page.click("accept")
+            self.page.accept()
             self.page.settle()
 
     def _predicted(self, name: str, labels: NDArray[Any]) -> NDArray[Any]:
@@ -171,7 +171,7 @@ class Annotator:
         if self.page.run("return document.getElementById('accept').disabled"):
             return np.full_like(labels, 255)
         before = self._stored(name, labels.shape)
-        self.page.click("accept")
+        self.page.accept()
         self.page.until(lambda: (self._stored(name, labels.shape) != 255).all())
         predicted = self._stored(name, labels.shape)
         self.page.click("undo")

@@ -24,6 +24,7 @@ from segkit.annotate.pictures import Pictures
 from segkit.errors import InputError
 from segkit.images import UNLABELLED
 from segkit.live import (
+    Checked,
     Drawing,
     Event,
     Expected,
@@ -63,7 +64,7 @@ class TabQueue:
         """Start to show an image: its description, then all its labels."""
         self.image, self._box = image, (0, 0, *size)
         self._blocks, self._generation = {}, -1
-        for slot in ("objects", "advice"):
+        for slot in ("checked", "objects", "advice"):
             self._newest.pop(slot, None)
         self.send("image", frame)
 
@@ -100,11 +101,12 @@ class TabQueue:
 
     def take(self, drawing: Drawing | None) -> Iterator[bytes]:
         """Yield frames to send, in the order the page needs, and forget them; `wait` says whether there are more."""
+        image = self.image  # of the drawing; another one may be shown before all is sent
         for slot in [slot for slot in ("hello", "image") if slot in self._newest]:
             yield self._newest.pop(slot)
-        if self._box is not None and drawing is not None and self.image is not None:
+        if self._box is not None and drawing is not None and image is not None and image == self.image:
             box, self._box = self._box, None
-            yield labels_frame(self.image, drawing, box)
+            yield labels_frame(image, drawing, box)
         newest, self._newest = self._newest, {}
         yield from newest.values()
         while self._failures:
@@ -313,6 +315,8 @@ class SharedSession:
                 header = {"op": "saved", "image": event.key, "version": event.version}
                 self._tell(f"saved {event.key}", header)
                 self._start(self._find_state(event.key))
+            case Checked():
+                self._tell("checked", {"op": "checked", "image": event.key, **asdict(event)}, image=event.key)
             case Objects():
                 self._start(self._outline(event))
             case Failed():

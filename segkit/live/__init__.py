@@ -6,6 +6,7 @@ from segkit.live.classes import LabelClass
 from segkit.live.drawing import Drawing, Patch
 from segkit.live.events import (
     Advised,
+    Checked,
     Event,
     Expected,
     ExpectedPoint,
@@ -22,6 +23,7 @@ from segkit.live.session import HandOver, LiveSession
 __all__ = [
     "Advised",
     "ArrayProject",
+    "Checked",
     "Drawing",
     "Event",
     "Expected",

@@ -18,6 +18,7 @@ from segkit.live.classes import LabelClass
 from segkit.live.events import Prediction
 from segkit.live.features import Box, ImageFeatures
 from segkit.live.learner import LiveModel
+from segkit.segmentation.alarms import expected_object_iou
 from segkit.segmentation.dense import decide_in
 from segkit.segmentation.segmenter import Segmenter
 
@@ -114,6 +115,11 @@ class Canvas:
             self._decide(at)
         return self._read(self._fine)
 
+    def expected_object_iou(self) -> float | None:
+        """Compute the object IoU of the whole prediction if its probabilities are right; None if no object is predicted."""
+        values, probabilities = self.whole()
+        return expected_object_iou(np.searchsorted(self.classes, values), probabilities)
+
     def _decide(self, at: tuple[int, int]) -> None:
         features, classifier = self.features, self._model.classifier
         assert features is not None
@@ -175,6 +181,12 @@ class OpenedModel:
             )
         decisions = np.atleast_3d(self._segmenter.decision_function(with_channels(image, n_channels)))
         return Canvas(self._model, decisions, generation, key=key)
+
+    @property
+    def held_out_object_iou(self) -> float | None:
+        """Object IoU on training images that were held out."""
+        held_out = self._segmenter.summary_.held_out
+        return None if held_out is None or held_out.regions != "images" else held_out.object_iou
 
     def find_objects(self, image: FloatArray) -> tuple[NDArray[np.int32], str]:
         """Find the objects of an image (H, W, C) as the model does; also say how."""

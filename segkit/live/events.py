@@ -90,8 +90,23 @@ class Objects:
 
 
 @dataclass(frozen=True)
+class Checked:
+    """Object IoU to be expected of the prediction of an image, and the generation of the prediction.
+
+    It is that of the image's probabilities, but not above the one of held-out images. None, for unknown, if no images were
+    held out, or no object is predicted.
+    """
+
+    key: str
+    generation: int
+    object_iou: float | None
+
+
+@dataclass(frozen=True)
 class ExpectedPoint:
-    """Mean IoU to be expected on other images, from the labelled pixels of images that were held out.
+    """Scores to be expected on other images, from the labelled pixels of images that were held out.
+
+    Pixels that were labelled because the prediction was wrong are harder than others, so the scores tend to be too low.
 
     Parameters
     ----------
@@ -99,18 +114,20 @@ class ExpectedPoint:
         Strokes drawn so far.
     n_images : int
         Annotated images.
-    iou : float
-        Mean over held-out images of the mean IoU over classes, on labelled pixels. Pixels that were labelled because the
-        prediction was wrong are harder than others, so it tends to be too low.
+    object_iou : float
+        Mean over held-out images of the IoU, or of its mean over all classes but the first.
     low, high : float or None
-        95 % interval of the mean; None with fewer than three images.
+        95 % interval of `object_iou`; None with fewer than three images.
+    mean_iou : float
+        Mean over held-out images of the mean IoU over all classes.
     """
 
     n_strokes: int
     n_images: int
-    iou: float
+    object_iou: float
     low: float | None
     high: float | None
+    mean_iou: float
 
 
 @dataclass(frozen=True)
@@ -163,4 +180,4 @@ def explain(error: BaseException) -> str:
     )
 
 
-Event = Labels | Saved | Prediction | Status | Objects | Expected | Failed
+Event = Labels | Saved | Prediction | Status | Checked | Objects | Expected | Failed

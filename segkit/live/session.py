@@ -37,6 +37,7 @@ from segkit.live.classes import LabelClass
 from segkit.live.drawing import Patch
 from segkit.live.events import (
     Advised,
+    Checked,
     Event,
     Expected,
     ExpectedPoint,
@@ -179,6 +180,7 @@ class LiveSession:
         self._model: LiveModel | None = None
         self._generation = 0
         self._needs_fit = bool(self._stale)
+        self._held_out_object_iou: float | None = None
         self._evaluate_at: float | None = None
         # the first image is probably the first to be shown
         self._look_ahead_at: float | None = time.monotonic()
@@ -610,6 +612,7 @@ class LiveSession:
             return True
         if not canvas.has_objects:
             canvas.has_objects = True
+            self._check(canvas)
             self._find_objects(canvas)
             return True
         return False
@@ -621,6 +624,14 @@ class LiveSession:
         self._emit_status("painting", canvas.key, canvas.done, "Painting")
         self._emit(block)
         return True
+
+    def _check(self, canvas: Canvas) -> None:
+        """Compute what object IoU the painted prediction is expected to have."""
+        is_of_model = canvas.features is None and self._opened is not None
+        held_out = self._opened.held_out_object_iou if is_of_model else self._held_out_object_iou
+        expected = None if held_out is None else canvas.expected_object_iou()
+        known = None if held_out is None or expected is None else min(expected, held_out)
+        self._emit(Checked(canvas.key, canvas.generation, known))
 
     def _find_objects(self, canvas: Canvas) -> None:
         if canvas.background != self.project.classes[0].value:
@@ -646,20 +657,25 @@ class LiveSession:
         self._evaluate_at = None
         if self._learner is None or self._model is None:
             return True
+        self._held_out_object_iou = None
         if (evaluated := self._learner.evaluate(self._model)) is None:
             return True
         model, scores = evaluated
         self._model = model
+        # blocks of one image say nothing about others
+        is_known = scores.regions == "images" and scores.object_iou is not None
+        if is_known:
+            self._held_out_object_iou = scores.object_iou
         with self._news:
             self._generation += 1
         canvas = self._canvas
         if canvas is not None and canvas.features is not None:
             self._keep(canvas.read_as(model, self._generation), "strokes")
-        if scores.regions != "images":  # blocks of one image say nothing about others
+        if scores.regions != "images" or scores.object_iou is None:
             return True
-        low, high = scores.interval or (None, None)
+        low, high = scores.object_iou_interval or (None, None)
         n_images = sum(bool(one.counts) for one in self._labelled.values())
-        point = ExpectedPoint(self._n_strokes, n_images, scores.mean_iou, low, high)
+        point = ExpectedPoint(self._n_strokes, n_images, scores.object_iou, low, high, scores.mean_iou)
         self._points = [old for old in self._points if old.n_strokes < point.n_strokes] + [point]
         self._write_progress()
         self._emit(Expected(tuple(self._points)))

@@ -634,4 +634,7 @@ def _visible(shown: TrainingPlane) -> tuple[int, int, int, int]:
 def _in_words(news: Expected) -> str:
     point = news.points[-1]
     interval = "" if point.low is None or point.high is None else f" ({point.low:.2f} to {point.high:.2f})"
-    return f"On images that were held out: mean IoU of their strokes {point.iou:.2f}{interval}."
+    return (
+        f"On images that were held out: object IoU of their strokes {point.object_iou:.2f}{interval}, mean IoU "
+        f"{point.mean_iou:.2f}."
+    )

@@ -34,20 +34,35 @@ LEVELS = (0.8, 0.9)
 def expected_iou(
     ids: NDArray[np.integer], probabilities: NDArray[np.floating], presence: NDArray[np.float64]
 ) -> float:
-    r"""Compute the mean IoU over classes that a predicted mask has if the probabilities are right.
+    """Compute the mean IoU over classes that a predicted mask has if the probabilities are right.
+
+    A class that is not predicted has the IoU 0 if the image holds it, else none: its weight in the mean is its `presence`.
+    """
+    iou, is_predicted = expected_ious(ids, probabilities)
+    return float(np.average(iou, weights=np.where(is_predicted, 1.0, presence)))
+
+
+def expected_object_iou(ids: NDArray[np.integer], probabilities: NDArray[np.floating]) -> float | None:
+    """Compute the mean over the predicted classes but the first as `expected_iou` does; None without any."""
+    iou, is_predicted = expected_ious(ids, probabilities)
+    return float(iou[1:][is_predicted[1:]].mean()) if is_predicted[1:].any() else None
+
+
+def expected_ious(
+    ids: NDArray[np.integer], probabilities: NDArray[np.floating]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    r"""Compute the IoU of each class that a predicted mask has if the probabilities are right, and which are predicted.
 
     The IoU of class k with predicted pixels :math:`m_k` is :math:`\sum m_k p_k / \sum (m_k + p_k - m_k p_k)`, the ratio of
-    the expected intersection to the expected union: with many pixels it is close to the expected ratio. A class that is
-    not predicted has the IoU 0 if the image holds it, else none: its weight in the mean is its `presence`.
+    the expected intersection to the expected union: with many pixels it is close to the expected ratio.
     """
-    n_classes = presence.size
     flat = np.asarray(ids).reshape(-1)
-    given = np.asarray(probabilities).reshape(-1, n_classes)
+    given = np.asarray(probabilities).reshape(flat.size, -1)
+    n_classes = given.shape[1]
     predicted = np.bincount(flat, minlength=n_classes)
     hits = np.array([np.bincount(flat, given[:, k], minlength=n_classes)[k] for k in range(n_classes)])
     union = predicted + given.sum(axis=0, dtype=np.float64) - hits
-    iou = np.divide(hits, union, out=np.zeros(n_classes), where=union > 0)
-    return float(np.average(iou, weights=np.where(predicted > 0, 1.0, presence)))
+    return np.divide(hits, union, out=np.zeros(n_classes), where=union > 0), predicted > 0
 
 
 def presence_of(holds: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ from segkit.images import UNLABELLED
 from segkit.live import (
     Advised,
     ArrayProject,
+    Checked,
     Expected,
     ExpectedPoint,
     HandOver,
@@ -51,6 +52,7 @@ class FakeProject(ArrayProject):
 
 class FakeSession:
     has_model = False
+    object_iou = None
 
     def __init__(self, project):
         self.project, self.live, self.source, self.closed = project, True, "strokes", False
@@ -170,7 +172,8 @@ class FakeSession:
                         )
                     )  # fmt: skip
         labels, count = ndimage.label(ids != self.project.classes[0].value)
+        self.emit(Checked(key, generation, self.object_iou))
         self.emit(Objects(key, generation, labels, count, "each region counts as one."))
-        self.points.append(ExpectedPoint(self._n_strokes, 1, 0.9 - 0.4 / generation, 0.4, 0.95))
+        self.points.append(ExpectedPoint(self._n_strokes, 1, 0.9 - 0.4 / generation, 0.4, 0.95, 0.9))
         self.emit(Expected(list(self.points)))
         self.emit(Status("idle", key, 1.0, "up to date"))

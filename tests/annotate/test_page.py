@@ -11,7 +11,7 @@ from scipy import ndimage
 
 from segkit.annotate import make_app, server
 from segkit.images import UNLABELLED
-from segkit.live import Failed
+from segkit.live import Failed, Prediction
 from tests.annotate.conftest import TOKEN, two_halves
 from tests.annotate.fakes import FakeProject, FakeSession
 from tests.images.conftest import contrast
@@ -201,6 +201,7 @@ def test_draw_undo_redo_and_reload(page, running, browser):
 
 
 def test_prediction_and_its_views(page, running):
+    running.session.object_iou = 0.9
     page.draw((20, 60), (30, 60))
     page.keys("1")
     page.draw((20, 10), (30, 10))
@@ -222,13 +223,52 @@ def test_prediction_and_its_views(page, running):
     assert page.colour("prediction", 50, 70)[3] == 0
     assert page.id("object-count").text == "1 object"
     assert page.id("object-rule").text == "Each region counts as one."
-    assert "overlap" in page.id("expected-text").text
+    assert "Pixel scores on your labels: object IoU about" in page.id("expected-text").text
     first = page.run("return segkit.strokes.at(-1)")
     assert 0 < first["first"] <= first["last"]
     assert page.run("return segkit.frames.length") > 0
+    assert "90 %" in page.id("checked").text
     page.id("accept").click()
     wait_for(lambda: (running.labels() == (np.arange(WIDTH) >= 40)).all())
     wait_for(lambda: "complete" in page.id("images").text)
+
+
+@pytest.mark.parametrize(("object_iou", "told"), [(None, "unknown"), (0.4, "40 %")])
+def test_a_prediction_that_may_be_wrong_is_not_taken_at_one_click(page, running, object_iou, told):
+    running.session.object_iou = object_iou
+    page.draw((20, 60), (30, 60))
+    page.keys("1")
+    page.draw((20, 10), (30, 10))
+    wait_for(lambda: told in page.id("checked").text)
+    drawn = running.labels().copy()
+    page.id("accept").click()
+    assert f"The expected object IoU of this image is {told}." in page.id("doubt-text").text
+    page.css("#doubt button.main").click()
+    page.id("accept").click()
+    page.id("doubt").send_keys(Keys.ESCAPE)
+    time.sleep(0.2)
+    np.testing.assert_array_equal(running.labels(), drawn)
+    page.id("accept").click()
+    page.id("accept-all").click()
+    wait_for(lambda: (running.labels() == (np.arange(WIDTH) >= 40)).all())
+
+
+def test_the_probability_of_a_class_that_is_not_the_most_probable_is_not_named(page, running):
+    page.draw((20, 60), (30, 60))
+    wait_for(lambda: running.n_labelled(1))
+    for generation, share in ((1, 85), (2, 170)):
+        planes = np.full((2, HEIGHT, WIDTH), 255 - share, np.uint8)
+        planes[1] = share
+        ids = np.ones((HEIGHT, WIDTH), np.uint8)
+        running.session.emit(Prediction("a", generation, 1, (0, 0), ids, planes, ids, (0, 1)))
+        told = "2 foreground (67 %)" if share == 170 else "2 foreground"
+        chain = ActionChains(page.browser, duration=20)
+
+        def words(chain=chain, row=generation):
+            page.at(chain, 40 + row, 30).perform()
+            return page.id("readout").text
+
+        wait_for(lambda words=words, told=told: words().endswith(f"prediction: {told}"))
 
 
 def test_polygon_fill_and_eraser(page, running):
@@ -272,6 +312,9 @@ def test_a_second_tab_and_errors(page, running, browser):
     browser.switch_to.window(first)
     wait_for(lambda: page.colour("labels", 20, 15)[3] > 0)
     wait_for(lambda: "some labels" in page.id("images").text)
+    n_looks = len(running.session.boxes)
+    page.run("window.dispatchEvent(new Event('focus'))")  # the session works for the tab in use
+    wait_for(lambda: len(running.session.boxes) > n_looks)
     running.session.emit(Failed("the disk is full: make room"))
     bar = wait_for(lambda: page.id("faults").text)
     assert "the disk is full: make room" in bar

@@ -83,7 +83,17 @@ def test_another_image_forgets_the_former(queue):
     assert [one.get("op") for one in headers(queue.take(Drawing.blank(SIZE)))] == [None, "labels"]
 
 
+def test_labels_of_one_image_are_not_sent_for_the_next(queue):
+    queue.send("hello", {"op": "hello"})
+    frames = queue.take(Drawing.blank(SIZE))
+    next(frames)
+    queue.show("b", b"\x02\x00\x00\x00{}", SIZE)
+    assert "labels" not in [one.get("op") for one in headers(frames)]
+    labels = [one for one in headers(queue.take(Drawing.blank(SIZE))) if one.get("op") == "labels"]
+    assert [one["image"] for one in labels] == ["b"]
+
+
 def test_what_json_knows():
-    point = ExpectedPoint(3, 1, float("nan"), np.float32(0.5), None)
-    known = {"n_strokes": 3, "n_images": 1, "iou": None, "low": 0.5, "high": None}
+    point = ExpectedPoint(3, 1, float("nan"), np.float32(0.5), None, 0.75)
+    known = {"n_strokes": 3, "n_images": 1, "object_iou": None, "low": 0.5, "high": None, "mean_iou": 0.75}
     assert headers([pack({"points": (point,)})]) == [{"points": [known]}]

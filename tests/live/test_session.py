@@ -9,6 +9,7 @@ from segkit.errors import ConfigError, InputError, OutputError
 from segkit.images import load_pairs, read_mask, write_image
 from segkit.live import (
     ArrayProject,
+    Checked,
     Expected,
     Failed,
     LabelClass,
@@ -135,7 +136,10 @@ def test_judging_gives_a_curve_that_survives(session, heard, project, cache, tru
         draw(session, key, truth[key])
     [point] = heard.wait_for(Expected, lambda event: event.points[-1].n_images == 2).points[-1:]
     assert point.n_strokes == 4
-    assert 0.5 < point.iou <= 1
+    assert 0.5 < point.object_iou <= 1
+    assert point.object_iou <= point.mean_iou
+    checked = heard.wait_for(Checked, lambda event: event.object_iou is not None)
+    assert 0.5 < checked.object_iou <= point.object_iou
     session.close()
     with LiveSession(project, cache=cache) as again:
         assert again.points[-1] == point
@@ -152,6 +156,11 @@ def discs(rng):
     specks = np.zeros_like(mask)
     specks[2::10, 1::9] = True
     return (0.2 + 0.5 * (mask | specks) + 0.02 * rng.standard_normal(mask.shape)).clip(0, 1)
+
+
+def test_what_one_image_predicts_is_not_checked(session, heard, truth):
+    learn(session, truth)
+    assert {event.object_iou for event in heard.of(Checked)} == {None}
 
 
 def test_strokes_count_regions_of_half_the_smallest_drawn_and_say_so(cache, rng):

@@ -4,7 +4,7 @@ const NAMESPACE = "http://www.w3.org/2000/svg";
 const [W, H, LEFT, RIGHT, TOP, BOTTOM] = [270, 120, 42, 8, 8, 28];
 
 export function drawCurve(element, textElement, points) {
-  const known = points.filter((point) => point.iou !== null);
+  const known = points.filter((point) => point.object_iou !== null);
   if (!known.length) {
     element.replaceChildren();
     textElement.textContent = "Appears when two images have labels of both classes.";
@@ -13,8 +13,9 @@ export function drawCurve(element, textElement, points) {
   const last = known[known.length - 1];
   const percent = (share) => `${Math.round(100 * share)} %`;
   const range = last.low === null || last.high === null ? "" : ` (likely ${percent(last.low)} to ${percent(last.high)})`;
+  const scores = `object IoU about ${percent(last.object_iou)}${range}, mean IoU with background ${percent(last.mean_iou)}`;
   const basis = `Each of ${last.n_images} images was predicted without its own labels. Strokes are mostly easy pixels: expect less on whole images.`;
-  textElement.textContent = `About ${percent(last.iou)} overlap with your labels${range}. ${basis}`;
+  textElement.textContent = `Pixel scores on your labels: ${scores}. ${basis}`;
   if (known.length < 2) {
     element.replaceChildren();
     return;
@@ -32,8 +33,8 @@ export function drawCurve(element, textElement, points) {
   const banded = known.filter((point) => point.low !== null && point.high !== null);
   const band = [...banded.map((p) => [p.n_strokes, p.high]), ...banded.reverse().map((p) => [p.n_strokes, p.low])];
   svg.append(make("polygon", { class: "band", points: line(band) }));
-  svg.append(make("polyline", { class: "line", points: line(known.map((p) => [p.n_strokes, p.iou])) }));
-  for (const point of known) svg.append(make("circle", { class: "point", cx: x(point.n_strokes), cy: y(point.iou), r: 2.5 }));
+  svg.append(make("polyline", { class: "line", points: line(known.map((p) => [p.n_strokes, p.object_iou])) }));
+  for (const point of known) svg.append(make("circle", { class: "point", cx: x(point.n_strokes), cy: y(point.object_iou), r: 2.5 }));
   svg.append(make("text", { x: LEFT, y: H - 14, "text-anchor": "middle" }, first));
   svg.append(make("text", { x: W - RIGHT, y: H - 14, "text-anchor": "end" }, end));
   svg.append(make("text", { x: (LEFT + W - RIGHT) / 2, y: H - 3, "text-anchor": "middle" }, "strokes"));

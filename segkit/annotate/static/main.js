@@ -15,9 +15,11 @@ import { Timings } from "./timings.js";
 import { View } from "./view.js";
 
 const LOOK_DELAY = 120;
+const SURE = 0.7; // "Looks right" asks for images whose expected object IoU is lower, or unknown
 
 let image = null; // the shown one, as its message describes it
 let wanted = null; // key of the image that was asked for
+let checked = null; // how good the shown prediction is expected to be
 let lookTimer = null;
 
 history.replaceState(null, "", `/${location.hash}`); // the secret token leaves the address bar
@@ -113,6 +115,7 @@ const connection = new Connection({
     overlay.setSize(message.height, message.width);
     marks.setSize(message.height, message.width);
     drawing.setImage(message);
+    setChecked(null);
     setObjects(null);
     setAdvice(null);
     byId("readout").textContent = ""; // it was of the former image
@@ -128,6 +131,7 @@ const connection = new Connection({
   prediction(message, payload) {
     if (message.image !== image?.image) return;
     const isComplete = overlay.setPrediction(message, payload);
+    if (checked && checked.generation < message.generation) setChecked(null);
     timings.predicted(message.generation, isComplete);
     byId("accept").disabled = false;
   },
@@ -136,10 +140,14 @@ const connection = new Connection({
     setStatus(`${message.text}${share === null ? "" : ` ${Math.round(100 * share)} %`}`, share);
     if (message.task === "needs labels" && (message.key === null || message.key === image?.image)) {
       overlay.clearPrediction();
+      setChecked(null);
       setObjects(null);
       byId("accept").disabled = true;
     }
     byId("next").disabled = message.task === "needs labels";
+  },
+  checked(message) {
+    if (message.image === image?.image) setChecked(message);
   },
   objects(message, bits) {
     if (message.image === image?.image) setObjects(message, bits);
@@ -190,6 +198,8 @@ function command(op) {
   showSaved();
 }
 
+window.addEventListener("focus", look); // another tab may have taught more, on another image
+
 window.addEventListener("beforeunload", (event) => {
   if (!connection.isSaved) event.preventDefault();
 });
@@ -236,6 +246,28 @@ function fail(text, kind = text) {
 
 function removeFault(kind) {
   for (const bar of [...byId("faults").children]) if (bar.dataset.kind === kind) bar.remove();
+}
+
+const percent = (share) => `${Math.round(100 * share)} %`;
+
+function setChecked(message) {
+  checked = message;
+  byId("checked").hidden = !message;
+  byId("checked").textContent = `Expected object IoU of this image: ${expectation()}`;
+}
+
+const expectation = () => (checked?.object_iou == null ? "unknown" : percent(checked.object_iou));
+
+/** Take the prediction as labels; first ask, if it may be wrong. */
+function accept() {
+  if (checked?.object_iou >= SURE) {
+    command("accept");
+    return;
+  }
+  byId("doubt-text").textContent = `The expected object IoU of this image is ${expectation()}. `
+    + "Your labels stay; every other pixel gets the predicted class, and segkit learns the errors among them. Look at the whole image first.";
+  byId("doubt").returnValue = "";
+  byId("doubt").showModal();
 }
 
 function setObjects(message, bits = null) {
@@ -312,7 +344,7 @@ function suggest() {
 const clicks = {
   undo: () => command("undo"),
   redo: () => command("redo"),
-  accept: () => command("accept"),
+  accept,
   next: suggest,
   "zoom-in": () => view.zoom(1.25),
   "zoom-out": () => view.zoom(0.8),
@@ -328,6 +360,9 @@ const clicks = {
 };
 for (const [id, action] of Object.entries(clicks)) byId(id).addEventListener("click", action);
 for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click", () => copy(button));
+byId("doubt").addEventListener("close", () => {
+  if (byId("doubt").returnValue === "accept") command("accept");
+});
 byId("live").addEventListener("change", sendSettings);
 byId("source").addEventListener("change", sendSettings);
 byId("show-labels").addEventListener("change", (event) => {

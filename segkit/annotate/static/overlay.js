@@ -206,8 +206,9 @@ export class Overlay {
     const words = [`row ${row}, column ${column}`, `label: ${name(this.labels[at])}`];
     const id = this.prediction?.ids[at] ?? UNLABELLED;
     if (id !== UNLABELLED) {
-      const plane = this.prediction.planes[this.prediction.classes.indexOf(id)];
-      words.push(`prediction: ${name(id)}${plane ? ` (${Math.round(plane[at] / 2.55)} %)` : ""}`);
+      // the threshold of a class may lie where another one is as probable: no number then
+      const [own, most] = [this.prediction.planes[this.prediction.classes.indexOf(id)]?.[at], Math.max(...this.prediction.planes.map((plane) => plane[at]))];
+      words.push(`prediction: ${name(id)}${own === most ? ` (${Math.round(own / 2.55)} %)` : ""}`);
     }
     return words.join(" · ");
   }
