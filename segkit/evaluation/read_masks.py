@@ -30,7 +30,7 @@ from segkit.images.numbering import (
 )
 from segkit.images.outlines import check_ids
 from segkit.images.read import read_planes
-from segkit.images.stems import files_by_stem, names_of, page_names, stem_of
+from segkit.images.stems import Files, files_by_stem, names_of, page_names, stem_of
 
 # Of so many true masks, a value that one of them holds may be a slip.
 _FEWEST_FOR_RARE = 4
@@ -74,8 +74,10 @@ def read_folders(
     """Read a folder of predicted masks and a folder of true ones."""
     predictions, masks = Path(predictions), Path(masks)
     options = MaskOptions(labels, unlabelled, masks_are)
-    image_of = _images_of(masks, images)
+    listed = _images_of(masks, images)
+    image_of = listed.path_of
     matched, skipped = _match_predictions(predictions, masks, skip, image_of)
+    matched.notes += listed.notes
     missing = matched.masks
     if strict and missing:
         raise InputError(
@@ -260,12 +262,12 @@ def _listed(values: Collection[int]) -> str:
     return first_few([str(value) for value in sorted(values)])
 
 
-def _images_of(masks: Path, images: str | Path | None) -> dict[str, Path]:
-    """Return the image files by stem; one image file by the name of its mask file."""
+def _images_of(masks: Path, images: str | Path | None) -> Files:
+    """Find the image files by stem; one image file by the name of its mask file."""
     if images is None:
-        return {}
+        return Files()
     is_one = Path(images).is_file() and masks.is_file()
-    return {stem_of(Path(masks.name)): Path(images)} if is_one else files_by_stem(Path(images))
+    return Files(path_of={stem_of(Path(masks.name)): Path(images)}) if is_one else files_by_stem(Path(images))
 
 
 def _match_predictions(

@@ -6,7 +6,15 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from PIL import BmpImagePlugin, ImageFile, JpegImagePlugin, PngImagePlugin
+from PIL import (
+    BmpImagePlugin,
+    GifImagePlugin,
+    ImageFile,
+    JpegImagePlugin,
+    PngImagePlugin,
+    PpmImagePlugin,
+    WebPImagePlugin,
+)
 
 from segkit.errors import InputError
 
@@ -19,15 +27,22 @@ class Format(NamedTuple):
     reader: type[ImageFile.ImageFile] | None = None
 
 
+_PNM = tuple(f"P{number}".encode() for number in range(1, 7))
 # Pillow's readers open files by themselves: Image.open refuses slides, by a limit of the whole program.
 FORMATS = {
-    "BMP": Format((".bmp",), (b"BM",), BmpImagePlugin.BmpImageFile),
-    "JPEG": Format((".jpg", ".jpeg"), (b"\xff\xd8\xff",), JpegImagePlugin.JpegImageFile),
+    "BMP": Format((".bmp", ".dib"), (b"BM",), BmpImagePlugin.BmpImageFile),
+    "GIF": Format((".gif",), (b"GIF8",), GifImagePlugin.GifImageFile),
+    "JPEG": Format((".jpg", ".jpeg", ".jpe", ".jfif"), (b"\xff\xd8\xff",), JpegImagePlugin.JpegImageFile),
     "PNG": Format((".png",), (b"\x89PNG",), PngImagePlugin.PngImageFile),
-    "TIFF": Format((".tif", ".tiff"), (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
+    "PNM": Format((".pbm", ".pgm", ".ppm", ".pnm"), _PNM, PpmImagePlugin.PpmImageFile),
+    "TIFF": Format(
+        (".tif", ".tiff", ".btf", ".tf2", ".tf8", ".lsm", ".stk"),
+        (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
+    ),
+    "WebP": Format((".webp",), (), WebPImagePlugin.WebPImageFile),  # its name comes after its size
 }
 # First bytes of formats that are named where one of the above is expected.
-_OTHERS = {"GIF": b"GIF8", "JPEG 2000": b"\0\0\0\x0cjP  ", "PDF": b"%PDF", "ZIP": b"PK\x03\x04"}
+_OTHERS = {"JPEG 2000": b"\0\0\0\x0cjP  ", "PDF": b"%PDF", "ZIP": b"PK\x03\x04"}
 _WEBP = (b"RIFF", b"WEBP")
 
 # Pixels of so few bytes are decoded whatever the file says: no machine is harmed.
@@ -62,6 +77,12 @@ def check_format(path: Path, expected: tuple[str, ...]) -> str:
         f"name it {path.stem}{FORMATS[found].extensions[0]}" if found in FORMATS else "save it as PNG or TIFF"
     )
     raise InputError(f"a {found} file, expected {wanted} by its extension: {cure}", source=path)
+
+
+def is_lossy(path: Path) -> bool:
+    """Return whether values of a file may have been changed by its compression."""
+    found = format_of(path)
+    return found == "JPEG" or (found == "WebP" and b"VP8L" not in path.read_bytes())
 
 
 def refuse_bomb(path: Path, n_bytes: int, size: str) -> None:

@@ -14,7 +14,7 @@ from segkit.images.numbering import MaskOptions, MasksAre, Objects, summarise_ob
 from segkit.images.pairs import PairReader, survey
 from segkit.images.pixel_size import describe_size
 from segkit.images.reading import Reading
-from segkit.images.stems import list_without_masks, name_files, root_of, stem_of
+from segkit.images.stems import find_images, name_files, root_of, stem_of
 
 # Integers that use less than this share of their range are probably of fewer bits, 12 of 16 for example.
 _SHARE_OF_RANGE = 1 / 8
@@ -154,11 +154,11 @@ def inspect_images(
 def _inspect_alone(images: Path, reading: Reading | None) -> Inspection:
     """Read images without masks, and tell what is odd about them."""
     facts = Facts()
-    listed, masks = list_without_masks(images)
-    paths = [root_of(images) / relative for relative in listed]
+    listed = find_images(images)
+    paths = [root_of(images) / relative for relative in listed.paths]
     found = PairReader(reading, paths)
-    found.add(name_files(images, [*listed, *masks]))
-    for path, relative in zip(paths, listed, strict=True):
+    found.add(name_files(images, listed.paths))
+    for path, relative in zip(paths, listed.paths, strict=True):
         stack = found.attempt(found.reading.read, path)
         for page in [] if stack is None else found.pages(path, stem_of(relative), stack):
             if page is not None:
@@ -179,12 +179,7 @@ def _inspect_alone(images: Path, reading: Reading | None) -> Inspection:
             f"12 bits stored as 16, for example, are read as dark images; save all images alike"
         )
     found.notes += describe_copies(facts.digests)
-    if masks:
-        names = [path.as_posix() for path in masks]
-        found.notes.append(
-            f"{count(len(masks), 'mask')} beside the images left out ({first_few(names)}): to look at them too, give the "
-            "folder twice"
-        )
+    found.notes += listed.notes
     return Inspection(facts, found.notes, [str(fault) for fault in found.faults])
 
 

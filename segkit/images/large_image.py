@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from segkit.images.tiff import open_tiff
 
 SLIDE_EXTENSIONS = (".svs", ".ndpi", ".scn", ".mrxs", ".bif")
 ZARR_EXTENSIONS = (".zarr",)
+REGION_EXTENSIONS = (*SLIDE_EXTENSIONS, *ZARR_EXTENSIONS)
 Region = tuple[slice, slice]
 
 
@@ -91,20 +91,7 @@ class LargeImage:
 
 def is_by_region(path: Path) -> bool:
     """Return whether an image is of a kind that is always read by region, by its name."""
-    return path.suffix.lower() in (*SLIDE_EXTENSIONS, *ZARR_EXTENSIONS)
-
-
-def list_by_region(images: Path) -> list[Path]:
-    """List images that are always read by region: those of a folder, by their paths within it, or a single one."""
-    if is_by_region(images):
-        return [Path(images.name)]
-    found = []
-    for folder, inner, files in os.walk(images):
-        shown = [Path(folder, name) for name in (*inner, *files) if not name.startswith(".")]
-        found += [path.relative_to(images) for path in shown if is_by_region(path)]
-        # an OME-Zarr may hold millions of files
-        inner[:] = [path.name for path in shown if path.name in inner and not is_by_region(path)]
-    return sorted(found)
+    return path.suffix.lower() in REGION_EXTENSIONS
 
 
 def shape_of_tiled(path: Path) -> tuple[int, int, int] | None:

@@ -8,15 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
+from segkit._common.lock import HIDDEN
 from segkit.errors import InputError, count, first_few
 from segkit.images.coco import Coco
 from segkit.images.findings import Findings
+from segkit.images.listing import list_folder
 from segkit.images.masks import open_objects
 from segkit.images.outlines import OUTLINE_EXTENSIONS
 from segkit.images.read import IMAGE_EXTENSIONS
 from segkit.images.stems import (
     Files,
-    list_files,
+    FoundImages,
+    find_images,
     list_images,
     masks_beside_images,
     name_files,
@@ -26,6 +29,7 @@ from segkit.images.stems import (
 )
 
 LEAVE_OUT = ", or train without such images (--set data.only_annotated=true, in Python only_annotated=True)"
+_TABLES = (".csv", ".md")
 
 
 class Pair(NamedTuple):
@@ -73,9 +77,13 @@ def find_masks(masks: Path, images: Collection[str] = ()) -> MaskFiles:
         own = source.match(images)
         stems = [*own, *(stem for stem in source.stems if stem not in own.values())]
         return MaskFiles(path_of=dict.fromkeys(stems, masks), is_coco=True)
-    found = MaskFiles()
+    listing, taken = list_folder(masks), (*IMAGE_EXTENSIONS, *OUTLINE_EXTENSIONS)
+    # beside masks of segkit lie its tables
+    found = MaskFiles(
+        notes=listing.notes(listing.of(taken), known=_TABLES if (masks / HIDDEN).is_dir() else ())
+    )
     for extensions in (IMAGE_EXTENSIONS, OUTLINE_EXTENSIONS):
-        files = name_files(masks, list_files(masks, extensions))
+        files = name_files(masks, listing.of(extensions))
         found.add(files)
         for path in files.path_of.values():
             found.path_of[path.relative_to(root_of(masks)).as_posix()] = path
@@ -84,16 +92,17 @@ def find_masks(masks: Path, images: Collection[str] = ()) -> MaskFiles:
     return found
 
 
-def part_folder(folder: Path, image_of: Mapping[str, Path]) -> tuple[dict[str, Path], MaskFiles]:
-    """Part the files of one folder into images and their masks: NAME_mask beside NAME, or outlines."""
-    beside, files = masks_beside_images(image_of), find_masks(folder)
-    images, outlined = {stem: path for stem, path in image_of.items() if stem not in beside}, files.outlined
+def masks_among_images(folder: Path, images: Collection[str]) -> MaskFiles:
+    """Find the masks of the images of a folder in the same one: NAME_mask beside NAME, or outlines."""
+    files = find_masks(folder)
+    own, outlined = {key: files.names(key) for key in files.path_of}, files.outlined
+    beside = masks_beside_images({names[0] for key, names in own.items() if key not in outlined})
     masks = {
         key: path
         for key, path in files.path_of.items()
-        if (images.keys() & set(files.names(key)) if key in outlined else files.names(key)[0] in beside)
+        if (set(images) & set(own[key]) if key in outlined else own[key][0] in beside)
     }
-    return images, MaskFiles(path_of=masks)
+    return MaskFiles(path_of=masks)
 
 
 def match_masks(
@@ -184,15 +193,18 @@ def match(
     if images.is_dir() and masks.is_file() and masks.suffix.lower() != ".json":
         told = f"one mask for the folder {images}, expected a folder of masks: give that folder, or one image"
         return Matches([InputError(told, source=masks)])
-    listed = name_files(images, found.attempt(list_images, images) or [])
-    found.add(listed)
-    image_of = listed.path_of
+    is_same = images.is_dir() and masks.is_dir() and images.samefile(masks)
+    listed = found.attempt(find_images, images, with_masks=is_same) or FoundImages([], [], [])
+    found.notes += listed.notes
+    named = name_files(images, listed.paths)
+    found.add(named)
+    image_of = named.path_of
     if images.is_file() and masks.exists():
         mask = found.attempt(_mask_of, images, masks)
         found.pairs = [Pair(stem, images, mask) for stem in image_of if mask is not None]
         return found
-    if images.is_dir() and masks.is_dir() and images.samefile(masks):
-        image_of, files = part_folder(images, image_of)
+    if is_same:
+        files = masks_among_images(images, image_of)
         if not files.path_of:
             told = f"{images} is given for images and masks, and no file is called like NAME_mask beside NAME"
             found.faults.append(InputError(f"{told}: give the folder of the masks, or rename them"))
@@ -231,7 +243,7 @@ def _mask_of(image: Path, masks: Path) -> Path:
     if masks.is_file():
         return masks
     stem = stem_of(Path(image.name))
-    listed = list_files(masks, (*IMAGE_EXTENSIONS, *OUTLINE_EXTENSIONS)) or list_images(masks)
+    listed = list_folder(masks).of((*IMAGE_EXTENSIONS, *OUTLINE_EXTENSIONS)) or list_images(masks)
     own = [masks / path for path in listed if stem in names_of(PurePath(path.name))]
     others = [path for path in own if not path.samefile(image)]
     found = [path for path in others if not is_outlined(path)] or others

@@ -73,7 +73,7 @@ def read_pixel_size(path: str | Path) -> PixelSize | None:
     Parameters
     ----------
     path : str or Path
-        A PNG, JPEG, BMP or TIFF file.
+        A PNG, TIFF or other image file.
 
     Returns
     -------

@@ -21,7 +21,7 @@ from PIL import Image, ImageFile
 from segkit._common.arrays import as_array
 from segkit.errors import InputError, first_few
 from segkit.images.axes import SMALLEST_SIDE, Layout, Stack, is_page, name_axes, plane_axes
-from segkit.images.headers import FORMATS, check_format, refuse_bomb
+from segkit.images.headers import FORMATS, check_format, format_of, is_lossy, refuse_bomb
 from segkit.images.microscopy import READERS, check_reader, is_microscopy, read_array
 from segkit.images.shown import (
     as_shown,
@@ -32,14 +32,15 @@ from segkit.images.shown import (
     offset_in,
     values_of_palette,
 )
-from segkit.images.tiff import open_tiff
+from segkit.images.tiff import images_in, open_tiff
 
-TIFF_EXTENSIONS, JPEG_EXTENSIONS = FORMATS["TIFF"].extensions, FORMATS["JPEG"].extensions
+TIFF_EXTENSIONS = FORMATS["TIFF"].extensions
 IMAGE_EXTENSIONS = (*(ending for known in FORMATS.values() for ending in known.extensions), *READERS)
 
 _PILLOW = {name: known.reader for name, known in FORMATS.items() if known.reader is not None}
 _ORIENTATION = 274
 _TURNED = range(2, 9)
+_MOST_LOSS = 16  # of 255, by which compression moves the colours of grey apart
 
 
 def read_pages(
@@ -50,7 +51,7 @@ def read_pages(
     Parameters
     ----------
     path : str or Path
-        A PNG, JPEG, BMP or TIFF file.
+        A PNG, TIFF or other image file.
     axes : str, optional
         Names of the axes of a TIFF, as in `Reading`.
     n_masks : int, optional
@@ -125,7 +126,7 @@ def read_image(path: str | Path, *, axes: str | None = None) -> list[NDArray[np.
     Parameters
     ----------
     path : str or Path
-        A PNG, JPEG, BMP or TIFF file; `read_pages` tells how pages and channels are found.
+        A PNG, TIFF or other image file; `read_pages` tells how pages and channels are found.
     axes : str, optional
         Names of the axes of a TIFF, as in `read_pages`.
 
@@ -257,7 +258,7 @@ def count_pages(path: str | Path, *, axes: str | None = None) -> int:
             math.prod(
                 length for length, axis in zip(series.shape, naming.of(series), strict=True) if is_page(axis)
             )
-            for series in file.series
+            for series in images_in(file)
         )
 
 
@@ -267,7 +268,7 @@ def read_mask(path: str | Path) -> list[NDArray[Any]]:
     Parameters
     ----------
     path : str or Path
-        A PNG, JPEG, BMP or TIFF file with one value per pixel; `read_pages` tells how pages are found.
+        A PNG, TIFF or other image file with one value per pixel; `read_pages` tells how pages are found.
 
     Returns
     -------
@@ -297,18 +298,20 @@ def read_mask_with_notes(
     """Read a mask as `read_mask` does, with the warnings as a list for the caller to show at leisure."""
     # a mask has one value per pixel: its pages cannot be channels
     pages = read_stack(path, is_mask=True, axes=axes, unnamed="any").pages
-    masks = [_one_value_per_pixel(page, str(path)) for page in pages]
-    if Path(path).suffix.lower() not in JPEG_EXTENSIONS:
+    has_losses = is_lossy(Path(path))
+    masks = [_one_value_per_pixel(page, str(path), _MOST_LOSS if has_losses else 0) for page in pages]
+    if not has_losses:
         return masks, []
-    sharp = [_undo_jpeg(mask, str(path)) for mask in masks]
+    kind = format_of(Path(path))
+    sharp = [_undo_loss(mask, kind, str(path)) for mask in masks]
     changed = any((before != after).any() for before, after in zip(masks, sharp, strict=True))
-    return sharp, [f"{path}: greys of a JPEG mask thresholded to 0 and 255: save masks as PNG"] * changed
+    return sharp, [f"{path}: greys of a {kind} mask thresholded to 0 and 255: save masks as PNG"] * changed
 
 
-def _one_value_per_pixel(page: NDArray[Any], name: str) -> NDArray[Any]:
+def _one_value_per_pixel(page: NDArray[Any], name: str, most_loss: int) -> NDArray[Any]:
     mask = page
     if mask.ndim == 3:
-        if (mask != mask[:, :, :1]).any():
+        if (mask != mask[:, :, :1]).any() and (not most_loss or np.ptp(mask, axis=2).max() > most_loss):
             raise InputError(
                 f"coloured mask with {mask.shape[2]} channels, expected one value per pixel: "
                 f"save it as a grey or palette image, one number for each class (or is this the image, and the folders "
@@ -330,12 +333,12 @@ def _one_value_per_pixel(page: NDArray[Any], name: str) -> NDArray[Any]:
     return mask.astype(np.uint8) if mask.dtype == np.bool_ else mask
 
 
-def _undo_jpeg(mask: NDArray[Any], name: str) -> NDArray[Any]:
+def _undo_loss(mask: NDArray[Any], kind: str, name: str) -> NDArray[Any]:
     sharp = black_and_white(mask)
     if sharp is None:
         raise InputError(
-            f"JPEG mask with values from {mask.min()} to {mask.max()} that are not black and white, "
-            f"and JPEG changes values: save it as PNG from its source",
+            f"{kind} mask with values from {mask.min()} to {mask.max()} that are not black and white, "
+            f"and {kind} changes values: save it as PNG from its source",
             source=name,
         )
     return sharp
@@ -442,11 +445,12 @@ def _read_pillow(path: Path, notes: list[str], *, is_mask: bool) -> NDArray[Any]
 
 def _of_palette(image: Image.Image, path: Path, *, is_mask: bool) -> NDArray[Any]:
     """Return the colours of a palette image, or the values of a mask."""
-    if not is_mask:
-        return np.asarray(image.convert("RGB"))
     indices = np.asarray(image.getchannel("P") if image.mode == "PA" else image)
     table = np.array(image.getpalette("RGB"), dtype=np.uint8).reshape(-1, 3)
-    return values_of_palette(indices, table, path)
+    if image.format == "GIF" and (table == table[:, :1]).all():  # it has no other way to store grey
+        greys: NDArray[np.uint8] = table[:, 0]
+        return np.take(greys, indices)
+    return values_of_palette(indices, table, path) if is_mask else np.asarray(image.convert("RGB"))
 
 
 def _check_header(path: Path, image: ImageFile.ImageFile, notes: list[str]) -> None:
@@ -455,9 +459,11 @@ def _check_header(path: Path, image: ImageFile.ImageFile, notes: list[str]) -> N
     size = f"{height:,} x {width:,}"
     n_bytes = {"I": 4, "F": 4, "I;16": 2}.get(image.mode, 1)
     refuse_bomb(path, width * height * len(image.getbands()) * n_bytes, size)
-    if image.mode not in ("I", "I;16") and "16B" in str(image.tile):
+    told = image.tile[0][3] if image.format == "PPM" else None  # mode and white
+    of_16_bits = "16B" in str(image.tile) or (isinstance(told, tuple) and told > ("RGB", 255))
+    if image.mode not in ("I", "I;16") and of_16_bits:
         raise InputError(
-            "16-bit PNG with colour or alpha, whose lower 8 bits would be lost: save it as TIFF",
+            f"16-bit {image.format} with colour or alpha, whose lower 8 bits would be lost: save it as TIFF",
             source=path,
         )
     n_frames = getattr(image, "n_frames", 1)
@@ -523,16 +529,17 @@ class _Naming:
 def _read_tiff(path: Path, notes: list[str], naming: _Naming, *, is_mask: bool) -> Stack:
     check_format(path, ("TIFF",))
     with decoding(path, notes), open_tiff(path, notes) as file:
-        n_bytes = sum(math.prod(series.shape) * series.dtype.itemsize for series in file.series)
-        size = first_few([" x ".join(f"{side:,}" for side in series.shape) for series in file.series], most=3)
+        all_series = images_in(file)
+        n_bytes = sum(math.prod(series.shape) * series.dtype.itemsize for series in all_series)
+        size = first_few([" x ".join(f"{side:,}" for side in series.shape) for series in all_series], most=3)
         refuse_bomb(path, n_bytes, size)
-        for series in file.series:
+        for series in all_series:
             _check_segments(series)
             if not is_mask:
                 check_tables(path, series)
         tags = file.pages.first.tags
         notes += _of_turning(tags.valueof(_ORIENTATION, 1), size)
-        named = [naming.of(series) for series in file.series]
+        named = [naming.of(series) for series in all_series]
         offset, noted = offset_in(file)
         notes += noted
 
@@ -540,9 +547,9 @@ def _read_tiff(path: Path, notes: list[str], naming: _Naming, *, is_mask: bool) 
             colours, alpha = as_shown(array, page, path, offset=offset, is_mask=is_mask)
             return colours if alpha is None else drop_alpha(colours, alpha, path, notes, is_mask=is_mask)
 
-        read = [_pages_of(*pair, show) for pair in zip(file.series, named, strict=True)]
+        read = [_pages_of(*pair, show) for pair in zip(all_series, named, strict=True)]
         if len(read) == 1:
-            told = named[0] if naming.is_told_by_mask(file.series[0]) else None
+            told = named[0] if naming.is_told_by_mask(all_series[0]) else None
             return Stack(read[0].pages, read[0].layout._replace(channels=channel_names(file), told=told))
         pages = [page for stack in read for page in stack.pages]
         return Stack(pages, Layout("P", (len(pages),)))

@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from segkit.errors import InputError, one_line
 from segkit.images.findings import Findings
+from segkit.images.large_image import REGION_EXTENSIONS, ZARR_EXTENSIONS
+from segkit.images.listing import Listing, list_folder
 from segkit.images.outlines import OUTLINE_EXTENSIONS
 from segkit.images.read import IMAGE_EXTENSIONS
 
@@ -38,12 +40,12 @@ class Files(Findings):
 
 
 def list_images(folder: str | Path) -> list[Path]:
-    """List the image files of a folder and its sub-folders; hidden ones are skipped.
+    """List the image files of a folder and its sub-folders, without hidden ones and masks beside images.
 
     Parameters
     ----------
     folder : str or Path
-        A folder, or one image file.
+        A folder, or one image file. Linked folders are followed.
 
     Returns
     -------
@@ -55,20 +57,41 @@ def list_images(folder: str | Path) -> list[Path]:
     InputError
         If there is no such folder, or no image in it.
     """
-    folder = Path(folder)
+    return find_images(Path(folder)).paths
+
+
+@dataclass
+class FoundImages:
+    """Image files of a folder by their paths within it, notes on what is left out of it, and linked folders elsewhere."""
+
+    paths: list[Path]
+    notes: list[str]
+    linked: list[Path]
+
+
+def find_images(folder: Path, *, with_slides: bool = False, with_masks: bool = False) -> FoundImages:
+    """Find the images of a folder as `list_images` does, and slides; `with_masks` those beside them are used, too."""
     if not folder.exists():
         raise InputError("no such file or folder: check its name", source=folder)
-    if found := list_files(folder, IMAGE_EXTENSIONS):
-        return found
-    for path in (folder, *sorted(folder.glob("*"))):
-        if path.suffix.lower() == ".zarr":
-            raise InputError(
-                "an OME-Zarr, expected images or masks that are read as a whole: save a level of it as TIFF, or give it by "
-                "itself to segkit predict",
-                source=path,
-            )
-    candidates = [folder] if folder.is_file() else folder.rglob("*")
-    others = Counter(path.suffix.lower() or "no extension" for path in candidates if path.is_file())
+    listing = list_folder(folder)
+    listed = listing.of((*IMAGE_EXTENSIONS, *(REGION_EXTENSIONS if with_slides else ())))
+    if not listed:
+        _refuse_without_images(folder, listing)
+    masks = masks_beside_images({stem_of(path) for path in listed})
+    beside = [path for path in listed if stem_of(path) in masks]
+    images = [path for path in listed if stem_of(path) not in masks]
+    notes = listing.notes(listed, known=OUTLINE_EXTENSIONS) if with_masks else listing.notes(images, beside)
+    return FoundImages(images, notes, listing.linked)
+
+
+def _refuse_without_images(folder: Path, listing: Listing) -> None:
+    for path in listing.of(ZARR_EXTENSIONS):
+        raise InputError(
+            "an OME-Zarr, expected images or masks that are read as a whole: save a level of it as TIFF, or give it by "
+            "itself to segkit predict",
+            source=listing.folder / path,
+        )
+    others = Counter(path.suffix.lower() or "no extension" for path in listing.files)
     there = ", ".join(f"{number} of {suffix}" for suffix, number in others.most_common(3))
     cure = f", found {there}: save them in one of these formats" if there else ": check the folder"
     raise InputError(
@@ -76,30 +99,13 @@ def list_images(folder: str | Path) -> list[Path]:
     )
 
 
-def list_files(folder: Path, extensions: Sequence[str]) -> list[Path]:
-    """List the files of some extensions as `list_images` does; there may be none."""
-    candidates = [folder] if folder.is_file() else folder.rglob("*")
-    # what is neither a file nor a folder, such as a dangling link, is a fault to be told when it is read
-    found = [path for path in candidates if path.suffix.lower() in extensions and not path.is_dir()]
-    relative = (path.relative_to(root_of(folder)) for path in found)
-    return sorted(path for path in relative if not any(part.startswith(".") for part in path.parts))
-
-
-def list_without_masks(folder: Path) -> tuple[list[Path], list[Path]]:
-    """List the images of a folder, and apart from them the masks that lie beside: NAME_mask beside NAME."""
-    listed = list_images(folder)
-    masks = masks_beside_images({stem_of(path) for path in listed})
-    return (
-        [path for path in listed if stem_of(path) not in masks],
-        [path for path in listed if stem_of(path) in masks],
-    )
-
-
-def files_by_stem(folder: Path) -> dict[str, Path]:
-    """Return the file of each stem of a folder; two files of one stem are refused."""
-    found = name_files(folder, list_images(folder))
+def files_by_stem(folder: Path, *, with_masks: bool = False) -> Files:
+    """Find the image file of each stem of a folder, as `find_images` does; two files of one stem are refused."""
+    images = find_images(folder, with_masks=with_masks)
+    found = name_files(folder, images.paths)
     found.refuse()
-    return found.path_of
+    found.notes += images.notes
+    return found
 
 
 def name_files(folder: Path, listed: Iterable[Path]) -> Files:

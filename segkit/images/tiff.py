@@ -13,6 +13,7 @@ import numpy as np
 import tifffile
 
 _AXES = "ZCT"
+_NO_IMAGE = 0b101  # bits of the subfile type: smaller version of an image, and transparency mask
 Element = ElementTree.Element
 
 
@@ -42,6 +43,12 @@ def open_tiff(path: Path, notes: list[str] | None = None) -> tifffile.TiffFile:
         notes += told
     # such sets are found by the names of files, whatever OME tells
     return tifffile.TiffFile(path, omexml=own, is_ome=bool(own), is_mmstack=False, is_ndtiff=False)
+
+
+def images_in(file: tifffile.TiffFile) -> list[tifffile.TiffPageSeries]:
+    """Return the series of a file without thumbnails and transparency masks, as its header calls them."""
+    images = [series for series in file.series if not series.keyframe.subfiletype & _NO_IMAGE]
+    return images or file.series
 
 
 def _has_planes_elsewhere(file: tifffile.TiffFile) -> bool:

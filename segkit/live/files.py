@@ -17,11 +17,11 @@ from PIL import Image
 
 from segkit._common.files import atomic, is_full
 from segkit.errors import InputError, OutputError, first_few
+from segkit.images.headers import is_lossy
 from segkit.images.labels import UNLABELLED, LabelMap
 from segkit.images.matching import match
 from segkit.images.numbering import MaskOptions, describe_numbers
 from segkit.images.pairs import PairReader
-from segkit.images.read import JPEG_EXTENSIONS
 from segkit.images.reading import Reading
 from segkit.live.classes import MOST_CLASSES, LabelClass, check_classes, classes_of_map
 
@@ -155,7 +155,7 @@ def _label_map(masks: Path, values: set[int], classes: Sequence[LabelClass] | No
 
 def digest_of(path: Path, image: NDArray[np.float32]) -> str:
     """Hash the pixels of an image, (H, W, C) in [0, 1]; of a JPEG its file."""
-    if path.suffix.lower() in JPEG_EXTENSIONS:  # decoders differ in the pixels
+    if is_lossy(path):  # decoders differ in the pixels
         return hashlib.sha256(path.read_bytes()).hexdigest()
     pixels = np.ascontiguousarray(image)
     return hashlib.sha256(f"{pixels.shape} ".encode() + pixels.tobytes()).hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,11 +21,12 @@ from segkit._common.lock import locked
 from segkit.errors import InputError, OutputError, count, first_few
 from segkit.images.alike import Scale, check_scales, scale_of
 from segkit.images.labels import UNLABELLED
+from segkit.images.listing import list_folder
 from segkit.images.masks import size_fault
 from segkit.images.outputs import refuse_nesting
-from segkit.images.read import check_image, count_pages, read_mask
+from segkit.images.read import IMAGE_EXTENSIONS, check_image, count_pages, read_mask
 from segkit.images.reading import Reading
-from segkit.images.stems import list_images, list_without_masks, name_of, root_of, stem_of
+from segkit.images.stems import find_images, name_of, root_of, stem_of
 from segkit.live.classes import LabelClass, check_classes, classes_of, without_class
 from segkit.live.drawing import Drawing, Patch, has_labels
 from segkit.live.files import (
@@ -538,9 +540,11 @@ class Project(BaseProject):
 
 def _entries(source: Path, axes: str | None) -> list[ImageEntry]:
     """List the images of a folder; pages of a file one by one."""
-    listed = list_images(source) if source.is_file() else list_without_masks(source)[0]
+    listed = find_images(source)
+    for note in listed.notes:
+        warnings.warn(note, UserWarning, stacklevel=2)
     entries = []
-    for relative in listed:
+    for relative in listed.paths:
         path, stem = root_of(source) / relative, stem_of(relative)
         try:
             n_pages = count_pages(path, axes=axes)
@@ -559,9 +563,7 @@ def _entries(source: Path, axes: str | None) -> list[ImageEntry]:
 
 def _list_labels(folder: Path) -> list[Path]:
     """List the label images of a folder; there may be none."""
-    with contextlib.suppress(InputError):
-        return list_images(folder)
-    return []
+    return list_folder(folder).of(IMAGE_EXTENSIONS) if folder.is_dir() else []
 
 
 def _same_folder(one: Path, other: Path) -> bool:

@@ -17,7 +17,7 @@ from segkit.images import IMAGE_EXTENSIONS, UNLABELLED, LabelMap, PixelSize, rea
 from segkit.images.findings import Findings
 from segkit.images.labels import MOST_CLASSES
 from segkit.images.masks import MaskReader
-from segkit.images.matching import find_masks, match_masks, part_folder
+from segkit.images.matching import find_masks, masks_among_images, match_masks
 from segkit.images.numbering import (
     Mask,
     MaskOptions,
@@ -30,7 +30,7 @@ from segkit.images.numbering import (
 from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
 from segkit.images.pixel_size import GIVEN, FoundSize, check_pixel_size, find_pixel_size
 from segkit.images.read import image_from_page
-from segkit.images.stems import files_by_stem, page_names, stem_of
+from segkit.images.stems import Files, files_by_stem, page_names, stem_of
 from segkit.objects.measure import measure
 from segkit.objects.pictures import write_object_overlay
 from segkit.objects.tables import (
@@ -128,11 +128,10 @@ def _match(
     """Return name, mask file and image file of each mask, and notes."""
     if images is not None and images.is_file() and masks.is_file():
         return [(stem_of(Path(images.name)), masks, images)], []
-    image_of = {} if images is None else files_by_stem(images)
-    if images is not None and images.is_dir() and masks.exists() and images.samefile(masks):
-        image_of, files = part_folder(masks, image_of)
-    else:
-        files = find_masks(masks, image_of)
+    is_same = images is not None and images.is_dir() and masks.exists() and images.samefile(masks)
+    listed = Files() if images is None else files_by_stem(images, with_masks=is_same)
+    image_of = listed.path_of
+    files = masks_among_images(masks, image_of) if is_same else find_masks(masks, image_of)
     files.refuse()
     skipped = tuple(f"{name}/" for name in skip if masks.is_dir())
     files.path_of = {key: path for key, path in files.path_of.items() if not key.startswith(skipped)}
@@ -140,6 +139,7 @@ def _match(
         raise InputError(f"no masks but in {first_few(sorted(skip))}: give the folder of masks", source=masks)
     found = match_masks(image_of, files)
     found.refuse()
+    found.notes += [*listed.notes, *files.notes]
     missing = sorted((files.names(key)[0], files.path_of[key]) for key in found.masks)
     if images is None:
         return [(stem, path, None) for stem, path in missing], found.notes

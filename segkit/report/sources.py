@@ -130,7 +130,7 @@ def _read_page(file: Path, page: int, size: tuple[int, ...], axes: str | None) -
 def _kept_probabilities(predictions: Path, found: ReadMasks) -> list[NDArray[np.float32] | None]:
     """Read the probability maps of each item; None for items without a file in ``probability/``."""
     folder = predictions / "probability"
-    file_of = files_by_stem(folder) if folder.is_dir() else {}
+    file_of = files_by_stem(folder).path_of if folder.is_dir() else {}
     masks_of: dict[str, dict[int, NDArray[np.uint8]]] = {}
     for file, page, mask in zip(found.files, found.pages, found.predictions, strict=True):
         masks_of.setdefault(file, {})[page] = mask

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -50,7 +51,10 @@ def estimate_folder(
     reading = reading_of(segmenter, axes)
     bank, n_classes = segmenter.bank_, segmenter.classes_.size
     n_images, n_tiles, n_pixels, peak, faults, pace = 0, 0, 0, 0, [], None
-    for job in progress(jobs_of(segmenter, images, level), "Looking at images"):
+    jobs, found = jobs_of(segmenter, images, level)
+    for note in found.notes:
+        warnings.warn(note, UserWarning, stacklevel=2)
+    for job in progress(jobs, "Looking at images"):
         try:
             if job.level is None:
                 loaded = load_images(segmenter, job.source, reading)

@@ -21,11 +21,11 @@ from segkit import __version__
 from segkit._common import LocalProgress, Progress, Workers, one_by_one, pass_on
 from segkit._common.files import describe_os_error, without_sync
 from segkit.errors import ConfigError, InputError, OutputError, count
-from segkit.images import IMAGE_EXTENSIONS, PixelSize, Reading, list_images
-from segkit.images.large_image import is_by_region, list_by_region
+from segkit.images import PixelSize, Reading
+from segkit.images.large_image import is_by_region
 from segkit.images.outputs import named, refuse_empty, refuse_nesting
 from segkit.images.pixel_size import check_pixel_size
-from segkit.images.stems import list_files, root_of
+from segkit.images.stems import FoundImages, find_images, root_of
 from segkit.objects.tables import ImageObjects, write_images, write_objects
 from segkit.scale.cluster import Cluster, workers_of
 from segkit.segmentation.base import BaseSegmenter
@@ -211,7 +211,7 @@ def segment_folder(
         kinds += _kinds_of_objects(segmenter)
     follow = progress or pass_on
     reading = reading_of(segmenter, axes)
-    jobs = jobs_of(segmenter, images, level)
+    jobs, found = jobs_of(segmenter, images, level)
     is_folder = images.is_dir() and not is_by_region(images)
     clashes = _clashes(jobs, output)
     made = [job for job in jobs if job.name not in clashes]
@@ -219,7 +219,7 @@ def segment_folder(
     possible = {kind: [place for job in made for place in job.possible_places(kind)] for kind in KINDS}
     results = [*masks, *(place for kind in kinds for place in possible[kind])]
     others = [place for kind in KINDS if kind not in kinds for place in possible[kind]]
-    _refuse_among_images([output / place for place in results], images)
+    _refuse_among_images([output / place for place in results], images, found.linked)
     tables = [*(TABLES if objects else ()), SUMMARY]
     allowed = Permissions(resume, overwrite, overwrite_foreign)
     with results_in(
@@ -228,7 +228,7 @@ def segment_folder(
         names = {job.name for job in jobs}
         rows = [] if is_folder else rows_of_others(record, names)
         made_by = _digest_run(segmenter, kinds, given, axes, level)
-        notes = notes_on_others(record, rows, made_by)
+        notes = [*found.notes, *notes_on_others(record, rows, made_by)]
         make = partial(
             make_results,
             segmenter,
@@ -262,16 +262,17 @@ def segment_folder(
     return outcome
 
 
-def jobs_of(segmenter: BaseSegmenter, images: Path, level: int | None = None) -> list[Job]:
-    """List the images of a folder, or a single one, each with the level that it is read at if it is read by region."""
-    slides = list_by_region(images)
-    whole = list_files(images, IMAGE_EXTENSIONS) if slides else list_images(images)
+def jobs_of(
+    segmenter: BaseSegmenter, images: Path, level: int | None = None
+) -> tuple[list[Job], FoundImages]:
+    """List images, each with the level that it is read at if it is read by region, and tell how they were found."""
+    found = find_images(images, with_slides=True)
     root = images.parent if is_by_region(images) else root_of(images)
     jobs = []
-    for place in sorted({*slides, *whole}):
-        by_region = level is not None or place in slides or _is_large(segmenter, root / place)
+    for place in found.paths:
+        by_region = level is not None or is_by_region(place) or _is_large(segmenter, root / place)
         jobs.append(Job(root / place, place.as_posix(), (level or 0) if by_region else None))
-    return jobs
+    return jobs, found
 
 
 def _is_large(segmenter: BaseSegmenter, path: Path) -> bool:
@@ -516,10 +517,11 @@ def _clash(first: str, second: str, place: Path) -> str:
     return f"{first} and {second} would both become {place}: rename one"
 
 
-def _refuse_among_images(places: Sequence[Path], images: Path) -> None:
+def _refuse_among_images(places: Sequence[Path], images: Path, linked: Sequence[Path]) -> None:
     """Refuse an output folder from which a result would reach the folder of images: the next run would segment it."""
     inside = images.resolve()
-    faults = [path for path in places if images.is_dir() and inside in path.resolve().parents]
+    folders = {folder.resolve() for folder in (images, *linked) if folder.is_dir()}
+    faults = [path for path in places if not folders.isdisjoint(path.resolve().parents)]
     # a link in the place of a result is replaced, one in the place of its folder is followed
     if any(path.parent.resolve() / path.name == inside for path in places):
         raise InputError(f"a result would take the place of {images}: choose an output folder elsewhere")

@@ -91,7 +91,7 @@ def test_a_dry_run_of_an_image_by_region(model, segkit, tmp_path):
     assert status == 0
     assert out.startswith("1 image, 1 tile, at most ")
     status, _, err = segkit("predict", model, tmp_path / "slide.zarr", "-o", tmp_path / "out", "--dry-run")
-    assert (status, "no such file or folder: give an OME-Zarr" in err) == (2, True)
+    assert (status, "no such file or folder: check its name" in err) == (2, True)
 
 
 def test_options_of_data_are_not_left_out_without_a_word(segkit, tmp_path):

@@ -106,7 +106,7 @@ def test_what_is_odd_about_images_is_told(tmp_path):
         "others at 99.6%: right if the pictures look so, else save all with one scale",
         "note: 2 images (stack#1, stack#2) use less than an eighth of the range of their type: 12 bits stored as 16, "
         "for example, are read as dark images; save all images alike",
-        "note: 1 mask beside the images left out (colour_mask.png): to look at them too, give the folder twice",
+        f"note: left out of {tmp_path}: 1 mask beside the images (colour_mask.png)",
     ]
     assert [fault.split(": ")[0].split("/")[-1] for fault in report.faults] == ["blank.png", "broken.png"]
 

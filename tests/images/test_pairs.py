@@ -42,7 +42,7 @@ def test_one_image_finds_its_mask_in_a_folder(complete, tmp_path):
     assert pair(images / "b.png", masks)[0].mask == masks / "b.tif"
     beside = save(images / "masks" / "b.png", MASK)
     assert pair(images / "b.png", images) == [("b", images / "b.png", beside)]
-    assert files_by_stem(images / "b.png") == {"b": images / "b.png"}
+    assert files_by_stem(images / "b.png").path_of == {"b": images / "b.png"}
     assert load_pairs(images / "b.png", masks).stems == ["b"]
 
 

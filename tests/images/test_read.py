@@ -216,9 +216,9 @@ def test_missing_unsupported_and_empty_files(tmp_path):
     assert complaint(read_pages, path) == f"{path}: no such file: check its name and folder"
     path.touch()
     assert complaint(read_pages, path) == f"{path}: the file is empty: copy or export it again"
-    path = tmp_path / "a.gif"
+    path = tmp_path / "a.heic"
     assert complaint(read_pages, path) == (
-        f"{path}: unsupported extension '.gif', expected one of {', '.join(IMAGE_EXTENSIONS)}: "
+        f"{path}: unsupported extension '.heic', expected one of {', '.join(IMAGE_EXTENSIONS)}: "
         f"save it as PNG or TIFF"
     )
 

@@ -6,7 +6,7 @@ import pytest
 
 from segkit.images import IMAGE_EXTENSIONS, list_images
 from segkit.images.matching import MaskFiles, match_masks
-from segkit.images.stems import image_name, list_without_masks, name_of, stem_of
+from segkit.images.stems import find_images, image_name, name_of, stem_of
 from tests.images.conftest import NOISE, complaint, save
 
 
@@ -52,9 +52,9 @@ def test_a_zarr_among_images_is_told_apart(tmp_path):
 
 
 def test_files_of_other_formats_are_named(tmp_path):
-    (tmp_path / "a.gif").touch()
-    (tmp_path / "b.GIF").touch()
-    assert complaint(list_images, tmp_path).endswith("found 2 of .gif: save them in one of these formats")
+    (tmp_path / "a.heic").touch()
+    (tmp_path / "b.HEIC").touch()
+    assert complaint(list_images, tmp_path).endswith("found 2 of .heic: save them in one of these formats")
 
 
 def test_stems_of_ome_files_are_those_of_their_masks():
@@ -114,7 +114,7 @@ def test_two_masks_of_one_image_are_a_fault():
 def test_masks_beside_images_are_listed_apart(images):
     save(images / "b_mask.png", NOISE)
     save(images / "süß" / "b_mask.png", NOISE)
-    assert list_without_masks(images) == (
-        [Path("a 1.png"), Path("b.png"), Path("süß/b_mask.png"), Path("süß/ñ.png")],
-        [Path("b_mask.png")],
-    )
+    found = find_images(images)
+    assert found.paths == [Path("a 1.png"), Path("b.png"), Path("süß/b_mask.png"), Path("süß/ñ.png")]
+    assert found.notes == [f"left out of {images}: 1 mask beside the images (b_mask.png)"]
+    assert find_images(images, with_masks=True).notes == []

@@ -19,7 +19,6 @@ from segkit.errors import InputError
 from segkit.images import (
     headers,
     inspect_images,
-    list_images,
     load_pairs,
     read_image,
     read_mask,
@@ -27,6 +26,7 @@ from segkit.images import (
     read_pixel_size,
 )
 from segkit.images.read import count_pages
+from segkit.images.stems import find_images
 from tests.images.conftest import complaint, png
 
 RGB = np.random.default_rng(0).integers(1, 255, (20, 24, 3)).astype(np.uint8)
@@ -89,6 +89,8 @@ TURNED = "its metadata tell viewers to turn or mirror it; read as it is stored, 
 # Name, content, and the shape that is read, with the note, or the reason of the refusal.
 READ = {
     "jpeg.png": (encoded("JPEG"), (20, 24, 3), None),
+    "gif.png": (encoded("GIF", GREY), (20, 24), None),
+    "webp.jpg": (encoded("WEBP"), (20, 24, 3), None),
     "cmyk.jpg": (encoded("JPEG", Image.fromarray(RGB).convert("CMYK")), (20, 24, 3), None),
     "cmyk_plain.tif": (encoded("TIFF", Image.fromarray(RGB).convert("CMYK")), (20, 24, 3), None),
     "palette.png": (encoded("PNG", Image.fromarray(RGB).quantize(8)), (20, 24, 3), None),
@@ -154,12 +156,14 @@ REFUSED = {
         r"cannot be decoded \(4 of 900 strips or tiles are there\)",
     ),
     "empty.png": (b"", "the file is empty"),
-    "text.png": (b"no picture", r"cannot be decoded \(its content is no BMP, JPEG or PNG\)"),
+    "text.png": (b"no picture", r"cannot be decoded \(its content is no BMP, GIF, JPEG, PNG, PNM or WebP\)"),
     "text_tiff.tif": (b"no picture", r"cannot be decoded \(its content is no TIFF\)"),
-    "tiff.png": (tiff(), r"a TIFF file, expected BMP, JPEG or PNG by its extension: name it tiff.tif"),
+    "tiff.png": (
+        tiff(),
+        r"a TIFF file, expected BMP, GIF, JPEG, PNG, PNM or WebP by its extension: name it tiff.tif",
+    ),
     "png.tif": (encoded("PNG"), r"a PNG file, expected TIFF by its extension: name it png.png"),
-    "gif.png": (encoded("GIF", GREY), r"a GIF file, expected BMP, JPEG or PNG by its extension: save it as"),
-    "webp.jpg": (encoded("WEBP"), r"a WebP file, expected BMP, JPEG or PNG by its extension: save it as PNG"),
+    "pdf.png": (encoded("PDF"), r"a PDF file, expected .*PNG, PNM or WebP by its extension: save it as PNG"),
     "nan.tif": (tiff(np.where(GREY > 200, np.nan, GREY / 255).astype(np.float32)), "are NaN or infinite"),
     "int32.tif": (tiff(GREY.astype(np.int32)), "pixels are int32, expected bool, uint8, uint16 or floats"),
     "complex.tif": (tiff(GREY.astype(np.complex64)), "pixels are complex64, expected"),
@@ -257,7 +261,12 @@ def test_links_and_pipes_say_what_they_are(folder):
         )
     for name in ("device.png", "pipe.png"):
         assert told[name].endswith("but a folder, a pipe or a device: give an image file")
-    assert Path("again") not in {path.parent for path in list_images(folder)}
+    found = find_images(folder)
+    assert Path("again") not in {path.parent for path in found.paths}
+    assert found.notes == [
+        f"left out of {folder}: 1 link back (again)",
+        f"followed: 2 links out of {folder} (device.png, outside.png)",
+    ]
 
 
 @linux_only

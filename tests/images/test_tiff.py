@@ -175,3 +175,15 @@ def test_regions_are_those_of_the_file(tmp_path):
     write_set(tmp_path, "TZC")
     with open_large(tmp_path / "s_T1_Z1_C0.ome.tif") as image:
         assert image[0:2, 0:2].max() == np.float32(110 / 65535)
+
+
+def test_thumbnails_are_no_images(tmp_path):
+    """As LSM has them after each plane."""
+    with tifffile.TiffWriter(tmp_path / "a.lsm") as file:
+        for value in (3, 4):
+            plane = np.full((SIDE, SIDE), value, np.uint8)
+            file.write(plane, metadata=None, photometric="minisblack", contiguous=False)
+            small = np.dstack([plane[:4, :4]] * 3)
+            file.write(small, metadata=None, photometric="rgb", subfiletype=1, contiguous=False)
+    assert values(tmp_path / "a.lsm", axes="ZYX") == [3, 4]
+    assert count_pages(tmp_path / "a.lsm", axes="ZYX") == 2

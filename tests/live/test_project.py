@@ -72,7 +72,10 @@ def paint(project, key, value=1, corner=(0, 0), mask=DOT):
 def test_entries_are_images_in_order(images, output):
     save(images / "a_mask.png", NOISE[0])
     save(images / ".hidden.png", NOISE[0])
-    with Project(images, output) as project:
+    told = r"1 mask beside the images \(a_mask.png\), 1 hidden image \(.hidden.png\)"
+    with pytest.warns(UserWarning, match=told):
+        opened = Project(images, output)
+    with opened as project:
         assert project.images == [
             ImageEntry("a", images / "a.png", 0, 1),
             ImageEntry("c", images / "c.png", 0, 1),
