@@ -80,8 +80,8 @@ def compare_folders(
     unlabelled : int, optional
         Value of unlabelled pixels in the true masks.
     masks_are : {"instances", "classes"}, optional
-        Whether mask values number objects; by default recognised. If one side only does, both are read as classes, every
-        value above 0 as foreground.
+        Whether mask values number objects; by default recognised, where a few values may not be either. If one side only
+        does, both are read as classes, every value above 0 as foreground.
     axes : str, optional
         Names of the axes of the images: masks that name none have them without channels.
     images : str or Path, optional

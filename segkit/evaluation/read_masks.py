@@ -18,14 +18,18 @@ from segkit.errors import InputError, count, first_few
 from segkit.evaluation.statistics import FEW_IMAGES
 from segkit.images import UNLABELLED, LabelMap
 from segkit.images.findings import Findings
+from segkit.images.labels import MOST_CLASSES
 from segkit.images.masks import MaskReader
 from segkit.images.matching import MaskFiles, Matches, Pair, find_masks, is_outlined, match_masks
 from segkit.images.numbering import (
     Mask,
     MaskOptions,
     MasksAre,
+    are_in_pieces,
+    check_meaning,
     check_options,
     describe_broken,
+    hold_one_value,
     look_like_instances,
 )
 from segkit.images.outlines import check_ids
@@ -159,14 +163,28 @@ def which_number_objects(
     if options.masks_are == "instances":
         for side, masks in zip(("true masks", "predictions"), sides, strict=True):
             check_ids(np.array([value for mask in masks for value in mask.held]), name=side)
-        return True, True
+        return not _is_foreground(*sides), not _is_foreground(*sides[::-1])
     if options.masks_are == "classes" or options.labels is not None or options.unlabelled == 0:
         return False, False
     true, predicted = (
         any(mask.is_outlined for mask in side) or look_like_instances([mask.numbers for mask in side])
         for side in sides
     )
+    if not (true or predicted):
+        _check_meaning(*sides)
     return true or (predicted and _may_number(sides[0])), predicted or (true and _may_number(sides[1]))
+
+
+def _check_meaning(truths: Sequence[Mask], guesses: Sequence[Mask]) -> None:
+    """Refuse masks that may number objects, unless the other side holds several values in several pieces: classes."""
+    for name, masks, others in (("true masks", truths, guesses), ("predictions", guesses, truths)):
+        if len(_values(others) - {0}) < 2 or not are_in_pieces([mask.numbers for mask in others]):
+            check_meaning(masks, name=name)
+
+
+def _is_foreground(masks: Sequence[Mask], others: Sequence[Mask]) -> bool:
+    """Return whether masks hold one value for all objects, and the others do not."""
+    return len(_values(others) - {0}) > 1 and hold_one_value([mask.numbers for mask in masks])
 
 
 def _may_number(masks: Sequence[Mask]) -> bool:
@@ -195,7 +213,8 @@ def _classes_of(
             )
         else:
             _refuse_other_conventions(true_values - {unlabelled}, guessed_values, classes)
-            labels = {value: str(value) for value in classes} if len(classes) > 2 else None
+            is_known = len(classes) <= MOST_CLASSES or options.masks_are == "classes" or unlabelled == 0
+            labels = {value: str(value) for value in classes} if is_known and len(classes) > 2 else None
     label_map = LabelMap.infer(values, labels=labels, unlabelled=unlabelled)
     id_of = label_map.id_of_value
     true_ids = {id_of.get(value) for value in true_values}
@@ -248,9 +267,10 @@ def _note_on_objects(
         raise InputError(
             f"{objects} number objects, {others} hold {_listed(values)} and no 0: save both with 0 as background"
         )
+    doubt = "" if masks_are else " (or --set data.masks=instances if they are)"
     return (
         f"{objects} number objects, {others} hold classes: scored as classes, every value above 0 as foreground; "
-        f"for scores of objects number them in both (or --set data.masks=instances if they are)"
+        f"for scores of objects number them in both{doubt}"
     )
 
 

@@ -26,6 +26,7 @@ LEAST_AREA = 4
 _MOST_PIECES = 2
 # Greatest number that 8 bits hold; masks that hold so many numbers up to it may have lost higher ones.
 _MOST_OF_BYTE, _FULL_BYTE = 255, 250
+SAY_WHICH = "say which, --set data.masks=instances or --set data.masks=classes"
 # Entries of a look-up table that is no burden.
 _SMALL_TABLE = 2**20
 
@@ -156,21 +157,48 @@ def check_numbers(masks: Mapping[str, Mask], *, key: str, cure: str) -> None:
     """Refuse numbers of objects that are out of range, and values that are classes, as most of them are in pieces."""
     for stem, mask in masks.items():
         check_ids(mask.numbers.ids, name=stem)
-    numbers = [mask.numbers for mask in masks.values() if not mask.is_outlined and len(mask.numbers.ids)]
-    n_broken = sum(int(np.sum(one.n_pieces > 1)) for one in numbers)
-    n_objects = sum(len(one.ids) for one in numbers)
-    values = {object_id for one in numbers for object_id in one.ids.tolist()}
-    most = max((int(one.n_pieces.max()) for one in numbers), default=0)
-    if len(values) == 1 and (most > _MOST_PIECES or 2 * n_broken > n_objects):
-        n_pieces = sum(int(one.n_pieces.sum()) for one in numbers)
+    numbers = [mask.numbers for mask in masks.values() if not mask.is_outlined]
+    ids, n_pieces = _ids_and_pieces(numbers)
+    if hold_one_value(numbers):
         raise InputError(
-            f"{key}, but value {values.pop()} is in {n_pieces} pieces: one value for all objects, expected one for each: "
+            f"{key}, but value {ids[0]} is in {n_pieces.sum()} pieces: one value for all objects, expected one for each: "
             f"number the objects, or {cure}"
         )
-    if 2 * n_broken > n_objects:
+    if are_in_pieces(numbers):
         raise InputError(
-            f"{key}, but {n_broken} of {n_objects} values of the masks are in several pieces, expected each object in one: "
-            f"if values are classes, {cure}{_cut_to_bytes(numbers)}"
+            f"{key}, but {np.sum(n_pieces > 1)} of {len(ids)} values of the masks are in several pieces, expected each "
+            f"object in one: if values are classes, {cure}{_cut_to_bytes(numbers)}"
+        )
+
+
+def hold_one_value(numbers: Sequence[Numbers]) -> bool:
+    """Return whether one value stands for all objects: it is in several pieces, where two may be one that was cut."""
+    ids, n_pieces = _ids_and_pieces(numbers)
+    return len(set(ids.tolist())) == 1 and (bool(n_pieces.max() > _MOST_PIECES) or are_in_pieces(numbers))
+
+
+def are_in_pieces(numbers: Sequence[Numbers]) -> bool:
+    """Return whether most values are in several pieces, as those of classes."""
+    n_pieces = _ids_and_pieces(numbers)[1]
+    return bool(2 * np.sum(n_pieces > 1) > len(n_pieces))
+
+
+def _ids_and_pieces(numbers: Sequence[Numbers]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the ids of all masks, and the number of pieces of each."""
+    none = np.zeros(0, dtype=np.int64)
+    ids, n_pieces = zip((none, none), *((one.ids, one.n_pieces) for one in numbers), strict=True)
+    return np.concatenate(ids), np.concatenate(n_pieces)
+
+
+def check_meaning(masks: Collection[Mask], *, name: str = "masks", cure: str = SAY_WHICH) -> None:
+    """Refuse masks of a few values that may number objects or be classes: most of them are in one piece."""
+    values = sorted({value for mask in masks for value in mask.held if value != mask.unlabelled})
+    # 255 is a grey level, or marks pixels nobody annotated
+    is_few = 2 < len(values) <= MOST_CLASSES and 0 <= values[0] < values[-1] != UNLABELLED
+    if is_few and not are_in_pieces([mask.numbers for mask in masks]):
+        told = first_few([str(value) for value in values])
+        raise InputError(
+            f"{name} hold {len(values)} values ({told}), most in one piece, so they may number objects or be classes: {cure}"
         )
 
 
@@ -221,11 +249,10 @@ def look_like_instances(
     numbers: Sequence[Numbers], *, most_classes: int = MOST_CLASSES, least_area: float = LEAST_AREA
 ) -> bool:
     """Return whether masks number objects: many values, 0 among them, nearly all in one piece and half of some size."""
-    values = {int(value) for one in numbers for value in one.ids}
+    ids, n_pieces = _ids_and_pieces(numbers)
     has_background = any(one.has_background for one in numbers)
-    if not has_background or len(values) + 1 <= most_classes or min(values, default=0) < 0:
+    if not has_background or len(set(ids.tolist())) + 1 <= most_classes or ids.min(initial=0) < 0:
         return False
-    n_pieces = np.concatenate([one.n_pieces for one in numbers])
     areas = np.concatenate([one.areas for one in numbers])
     return bool(np.mean(n_pieces == 1) >= _SHARE_IN_ONE_PIECE and np.median(areas) >= least_area)
 

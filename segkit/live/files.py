@@ -20,13 +20,17 @@ from segkit.errors import InputError, OutputError, first_few
 from segkit.images.headers import is_lossy
 from segkit.images.labels import UNLABELLED, LabelMap
 from segkit.images.matching import match
-from segkit.images.numbering import MaskOptions, describe_numbers
+from segkit.images.numbering import MaskOptions, check_meaning, describe_numbers
 from segkit.images.pairs import PairReader
 from segkit.images.reading import Reading
 from segkit.live.classes import MOST_CLASSES, LabelClass, check_classes, classes_of_map
 
 FORMAT = 1
 _SAFE = "nothing is lost as long as this program runs"
+_NAME_CLASSES = (
+    "if they are classes, name them (--classes background,NAME,...; in Python classes=); if they number objects, save "
+    "background as 0 and objects as 1"
+)
 
 
 class StoredProject(NamedTuple):
@@ -111,6 +115,8 @@ def read_existing(
     found = {item.page.stem: item.mask for item in reader.read(matched.pairs)}
     matched.add(reader)
     numbered = matched.attempt(describe_numbers, found, MaskOptions(unlabelled=UNLABELLED))
+    if classes is None and numbered is None:
+        matched.attempt(check_meaning, found.values(), cure=_NAME_CLASSES)
     matched.refuse()
     if numbered is not None:
         raise InputError(

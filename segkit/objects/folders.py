@@ -22,10 +22,10 @@ from segkit.images.numbering import (
     Mask,
     MaskOptions,
     MasksAre,
+    check_meaning,
     check_options,
     describe_numbers,
     label_pieces,
-    look_like_instances,
 )
 from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
 from segkit.images.pixel_size import GIVEN, FoundSize, check_pixel_size, find_pixel_size
@@ -224,23 +224,12 @@ def _label_map(masks: Mapping[str, Mask], options: MaskOptions) -> LabelMap:
     if labels is not None:
         return LabelMap.infer({*values, *labels}, labels=labels, unlabelled=unlabelled)
     if masks_are is None and unlabelled != 0:
-        _refuse_doubt(masks, values)
+        check_meaning(masks.values())
     # masks without any object, or that are one object
     values = values if len(values) > 1 else [0, *(values if any(values) else [255])]
     if len(values) == 2 or (masks_are is None and len(values) > MOST_CLASSES):
         return LabelMap.infer(values, unlabelled=unlabelled)
     return LabelMap({values[0]: "background", **{value: str(value) for value in values[1:]}}, unlabelled)
-
-
-def _refuse_doubt(masks: Mapping[str, Mask], values: Sequence[int]) -> None:
-    """Refuse masks of a few values in one piece each: a few objects, or classes of one region each."""
-    numbers = [mask.numbers for mask in masks.values()]
-    if len(values) <= MOST_CLASSES and look_like_instances(numbers, most_classes=2):
-        told = first_few([str(value) for value in values])
-        raise InputError(
-            f"masks hold {len(values)} values ({told}), nearly all in one piece, so they may number objects or be classes: "
-            "say which, --set data.masks=instances or --set data.masks=classes"
-        )
 
 
 def _measure_file(

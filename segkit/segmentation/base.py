@@ -15,15 +15,21 @@ from sklearn.utils.validation import check_is_fitted
 
 from segkit._common import FloatArray, Progress, pass_on
 from segkit._common.arrays import as_array
-from segkit.errors import InputError, count
+from segkit.errors import InputError, count, first_few
 from segkit.evaluation.metrics import score_masks
 from segkit.features.base import as_image
 from segkit.images import UNLABELLED, LabelMap
+from segkit.images.labels import MOST_CLASSES
+from segkit.images.numbering import Mask, check_meaning
 from segkit.images.read import check_range, check_size
 from segkit.objects.hills import LabelArray
 from segkit.segmentation.alarms import ImageCheck
 
 IdArray = NDArray[np.uint8]
+_SAY_WHICH = (
+    "if they number objects, give [mask > 0 for mask in masks] as masks, and a Segmenter the numbers as instances; if they "
+    "are classes, name them, label_map=LabelMap({0: 'background', 1: 'cell', ...})"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,10 +313,16 @@ def _as_mask(mask: ArrayLike, index: int) -> NDArray[Any]:
 
 def _infer_label_map(masks: Sequence[NDArray[Any]], unlabelled: int | None) -> LabelMap:
     """Infer the label map from the values: two are background and foreground, more are named by number."""
-    values = np.unique(np.concatenate([np.unique(mask) for mask in masks])).tolist()
+    held = [Mask(mask, unlabelled) for mask in masks]
+    values = sorted({value for mask in held for value in mask.held})
     if values == [0, UNLABELLED]:
         return LabelMap.infer(values)
     classes = [value for value in values if value != unlabelled]
+    if len(classes) > MOST_CLASSES:
+        raise InputError(
+            f"masks hold {len(classes)} values ({first_few([*map(str, classes)])}): {_SAY_WHICH}"
+        )
+    check_meaning(held, cure=_SAY_WHICH)
     labels = {value: str(value) for value in classes} if len(classes) > 2 else None
     return LabelMap.infer(values, labels=labels, unlabelled=unlabelled)
 

@@ -9,6 +9,7 @@ from segkit.cli.phantom import make_demo_set
 from segkit.errors import ConfigError
 from segkit.features import ConvNetBank, MultiscaleBank, ScatteringBank
 from segkit.features.normalised import even_grid
+from segkit.images import LabelMap
 from segkit.images.sampling import assign_folds, draw_pixels
 from segkit.segmentation.threshold import quantile_threshold
 
@@ -130,7 +131,9 @@ def test_usual_forests_hold_nothing_out(forest):
 
 def test_three_classes_have_no_threshold(pairs):
     mask = np.digitize(np.arange(96), [32, 64])[None].repeat(64, axis=0)
-    forest = PixelForest(SMALL, n_estimators=5, training_pixels=600, **ADAPTIVE).fit(pairs[0][:1], [mask])
+    names = LabelMap(dict(enumerate("abc")))
+    forest = PixelForest(SMALL, n_estimators=5, training_pixels=600, **ADAPTIVE)
+    forest.fit(pairs[0][:1], [mask], label_map=names)
     labels, probability = forest.predict(pairs[0][0]), forest.predict_proba(pairs[0][0])
     np.testing.assert_array_equal(labels, probability.argmax(axis=2))
     assert (forest.rule_.threshold, forest.rule_.otsu_weight) == (0, 0)

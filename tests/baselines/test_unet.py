@@ -10,6 +10,9 @@ from torchvision.models import get_model
 from segkit.baselines import UNet
 from segkit.baselines.networks import UNetwork
 from segkit.errors import ConfigError, InputError
+from segkit.images import LabelMap
+
+THREE = LabelMap({0: "ground", 1: "disc", 2: "band"})
 
 
 def picture(seed, n_channels=3, shape=(45, 53), n_classes=3):
@@ -40,7 +43,7 @@ def test_learns_an_easy_picture():
 
 def test_probabilities_are_those_of_the_network_on_the_mirrored_image():
     image, mask = picture(0)
-    net = tiny(max_steps=1, augment=False).fit(image, mask)
+    net = tiny(max_steps=1, augment=False).fit(image, mask, label_map=THREE)
     probabilities = net.predict_proba(image)
     assert (probabilities.shape, probabilities.dtype) == ((45, 53, 3), np.float32)
     np.testing.assert_allclose(probabilities.sum(axis=2), 1, rtol=1e-5)
@@ -76,14 +79,14 @@ def test_scores_move_with_the_image_by_its_stride():
 
 def test_a_fitted_net_can_be_pickled():
     image, mask = picture(0)
-    net = tiny(max_steps=1, augment=False).fit(image, mask)
+    net = tiny(max_steps=1, augment=False).fit(image, mask, label_map=THREE)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(net)).predict(image), net.predict(image))
 
 
 def test_options_that_do_not_fit_are_named():
     for name in ["n_filters", "depth"]:
         with pytest.raises(ConfigError, match=f"{name}=0: input should be greater than 0"):
-            tiny(**{name: 0}).fit(*picture(0))
+            tiny(**{name: 0}).fit(*picture(0), label_map=THREE)
 
 
 def on_encoder(**options):
@@ -107,7 +110,7 @@ def mobilenet(tmp_path):
 def test_an_encoder_starts_at_its_weights_and_keeps_their_statistics(mobilenet):
     path, state = mobilenet
     image, mask = picture(0)
-    net = on_encoder(weights=path, learning_rate=1e-12).fit(image, mask)
+    net = on_encoder(weights=path, learning_rate=1e-12).fit(image, mask, label_map=THREE)
     encoder = net.network_.unet.encoder.state_dict()
     assert len(encoder) == 312
     for name, value in encoder.items():
@@ -115,35 +118,37 @@ def test_an_encoder_starts_at_its_weights_and_keeps_their_statistics(mobilenet):
 
 
 def test_the_decoder_of_an_encoder_learns_its_own_statistics(mobilenet):
-    net = on_encoder(weights=mobilenet[0]).fit(*picture(0))
+    net = on_encoder(weights=mobilenet[0]).fit(*picture(0), label_map=THREE)
     decoder = net.network_.unet.decoder.state_dict()
     assert any(decoder[name].abs().max() > 0 for name in decoder if name.endswith("running_mean"))
 
 
 def test_an_encoder_from_scratch_learns_its_statistics():
-    net = on_encoder().fit(*picture(0, n_channels=1))
+    net = on_encoder().fit(*picture(0, n_channels=1), label_map=THREE)
     assert net.network_.unet.encoder.state_dict()["features.0.1.running_mean"].abs().max() > 0
 
 
 def test_grey_images_become_three_channels_for_weights_of_three(mobilenet):
-    net = on_encoder(weights=mobilenet[0], preprocessing="caffe").fit(*picture(0, n_channels=1))
+    net = on_encoder(weights=mobilenet[0], preprocessing="caffe").fit(
+        *picture(0, n_channels=1), label_map=THREE
+    )
     grey = net._normalise(np.full((1, 2, 2, 1), 0.5, dtype=np.float32))
     np.testing.assert_allclose(grey[0, 0, 0], [127.5 - 123.68, 127.5 - 116.779, 127.5 - 103.939], rtol=1e-4)
     with pytest.raises(
         InputError, match="images with 2 channels for pre-trained weights of three: give RGB or"
     ):
-        on_encoder(weights=mobilenet[0]).fit(*picture(0, n_channels=2))
+        on_encoder(weights=mobilenet[0]).fit(*picture(0, n_channels=2), label_map=THREE)
 
 
 def test_sides_of_crops_are_multiples_of_the_encoders_stride():
     with pytest.raises(ConfigError, match="crop=48: give a multiple of 32 of at least 64 pixels"):
-        on_encoder(crop=48).fit(*picture(0))
+        on_encoder(crop=48).fit(*picture(0), label_map=THREE)
 
 
 def test_without_the_package_the_cure_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "segmentation_models_pytorch", None)
     with pytest.raises(ConfigError) as raised:
-        UNet(encoder="mobilenet_v2", crop=64, augment=False).fit(*picture(0))
+        UNet(encoder="mobilenet_v2", crop=64, augment=False).fit(*picture(0), label_map=THREE)
     assert str(raised.value) == (
         "a U-Net with encoder needs segmentation-models-pytorch, which is not installed: "
         "pip install segkit-bio[baselines], or leave encoder out"
@@ -171,5 +176,5 @@ def test_options_of_an_encoder_that_do_not_fit_are_named():
         ),
     ]:
         with pytest.raises(ConfigError) as raised:
-            UNet(**options).fit(*picture(0))
+            UNet(**options).fit(*picture(0), label_map=THREE)
         assert str(raised.value) == message

@@ -317,17 +317,48 @@ def test_the_kind_of_masks_may_be_given(tmp_path):
     result = compare_written(tmp_path, *masks, masks_are="instances")
     assert result["objects"]["scores"]["ap_50"]["value"] == 1
     assert result["notes"][0] == OBJECTS
-    assert len(compare_folders(tmp_path / "predictions", tmp_path / "masks")["classes"]) == 4
+    classes = compare_folders(tmp_path / "predictions", tmp_path / "masks", masks_are="classes")
+    assert len(classes["classes"]) == 4
     classes = compare_written(tmp_path, [blobs(12)], [blobs(12)], masks_are="classes")
     assert len(classes["classes"]) == 13
 
 
 def test_objects_in_several_pieces_are_told_of_each_side(tmp_path):
     numbered = blobs(20)
-    result = compare_written(tmp_path, [numbered], [(numbered > 0) * 255], masks_are="instances")
+    result = compare_written(tmp_path, [numbered], [np.where(numbered == 9, 1, numbered)])
     assert [note for note in result["notes"] if "pieces" in note] == [
         "predictions: 1 object in several pieces (0): each is kept as one object"
     ]
+
+
+def test_other_numbers_of_a_few_objects_change_no_score(tmp_path):
+    """Case by case the same pixels: as classes their IoU was 0."""
+    truth = blobs(6)
+    result = compare_written(tmp_path, [truth], [np.where(truth > 0, 7 - truth, 0)], masks_are="instances")
+    assert result["objects"]["scores"]["ap_50"]["value"] == result["object_iou"] == 1
+    with pytest.raises(InputError, match="so they may number objects or be classes: say which"):
+        compare_folders(tmp_path / "predictions", tmp_path / "masks")
+
+
+def test_foreground_beside_objects_has_scores_of_pixels(tmp_path):
+    result = compare_written(tmp_path, [blobs(6)], [255 * (blobs(6) > 0)], masks_are="instances")
+    assert "objects" not in result
+    assert result["object_iou"] == 1
+    assert result["notes"][0] == (
+        "true masks number objects, predictions hold classes: scored as classes, every value above 0 as foreground; for "
+        "scores of objects number them in both"
+    )
+
+
+def test_many_values_in_pieces_are_asked_about(tmp_path, rng):
+    """As training does: blurred edges make a class of each grey value."""
+    blurred = rng.integers(0, 30, (40, 60)).astype(np.uint8)
+    with pytest.raises(InputError, match=r"masks hold 30 values .* if edges are blurred"):
+        compare_written(tmp_path, [blurred], [blurred])
+    assert (
+        len(compare_folders(tmp_path / "predictions", tmp_path / "masks", masks_are="classes")["classes"])
+        == 30
+    )
 
 
 def test_unlabelled_ground_holds_no_false_objects(tmp_path):
@@ -424,7 +455,7 @@ def test_the_object_of_an_outline_may_have_the_value_of_unlabelled_pixels(tmp_pa
 )
 def test_a_value_of_one_true_mask_only_is_told_of_three_classes_and_more(tmp_path, values, rare):
     """It counts as a class of its own, and may be a slip."""
-    mask = np.arange(72, dtype=np.uint8).reshape(8, 9) % 2
+    mask = np.resize(np.array([0, 0, 1], dtype=np.uint8), (8, 9))
     notes = compare_written(tmp_path, [value * mask for value in values], [mask] * 4)["notes"]
     told = f"in one of 4 true masks only, and scored as a class: {rare}; mend the mask if it is none"
     assert [note for note in notes if "true masks only" in note] == ([told] if rare else [])

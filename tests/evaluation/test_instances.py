@@ -40,9 +40,8 @@ def test_beside_objects_classes_stay_classes():
 
 
 def test_options_settle_doubt():
-    assert decide([FEW], [FEW]) == (False, False)
     assert decide([FEW], [FEW], masks_are="instances") == (True, True)
-    assert decide([BINARY], [MANY], masks_are="instances") == (True, True)
+    assert decide([FEW], [FEW], masks_are="classes") == (False, False)
     assert decide([MANY], [MANY], masks_are="classes") == (False, False)
     assert decide([MANY], [MANY], labels=dict(enumerate("abc"))) == (False, False)
     assert decide([MANY], [MANY], unlabelled=0) == (False, False)
@@ -62,6 +61,48 @@ def test_options_settle_doubt():
 def test_contradictions_are_refused(options, told):
     with pytest.raises(InputError, match=told):
         decide([FEW], [FEW - 1], masks_are="instances", **options)
+
+
+@pytest.mark.parametrize(
+    ("truth", "guess", "side"),
+    [
+        (FEW, FEW, "true masks"),
+        (FEW, 1 + FEW % 4, "true masks"),
+        (FEW, EMPTY, "true masks"),
+        (FEW, (FEW > 0).astype(int), "true masks"),
+        (255 * BINARY, FEW, "predictions"),
+        (BINARY[:, :11], grid(4, 2)[:, :11], "predictions"),
+        (grid(3, 3)[1:4], grid(3, 3)[1:4] * 2, "true masks"),
+        (np.arange(1, 5).repeat(20).reshape(4, 20), EMPTY, "true masks"),  # no background between them
+        (np.where(np.indices((8, 8))[0] == 2, 0, grid(2, 2)), FEW, "true masks"),  # two of four are cut
+    ],
+)
+def test_a_few_values_in_one_piece_are_asked_about(truth, guess, side):
+    for kinds in ({}, {"unlabelled": 77}):
+        with pytest.raises(
+            InputError, match=f"^{side} hold . values .* say which, --set data.masks=instances or"
+        ):
+            decide([truth], [guess], **kinds)
+
+
+def test_predictions_in_pieces_say_that_values_are_classes():
+    """An organ is in one piece, and its prediction in several."""
+    noisy = MANY % 3
+    for truth, guess in ((FEW, noisy), (noisy, FEW)):
+        assert decide([truth], [guess]) == (False, False)
+
+
+def test_255_is_no_number_among_a_few():
+    greys = np.where(FEW == 4, 255, FEW)
+    assert decide([greys], [greys]) == (False, False)
+
+
+def test_one_value_of_all_objects_is_foreground_beside_objects():
+    assert decide([BINARY], [FEW], masks_are="instances") == (False, True)
+    assert decide([FEW], [BINARY], masks_are="instances") == (True, False)
+    one = np.where(MANY == 1, 1, 0)  # a single object, and one that was cut
+    assert decide([one], [one], masks_are="instances") == (True, True)
+    assert decide([one], [np.where(MANY < 3, one * 0 + (MANY > 0), 0)], masks_are="instances") == (True, True)
 
 
 def test_outlines_are_objects():

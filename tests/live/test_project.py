@@ -531,6 +531,23 @@ def test_existing_masks_that_do_not_fit(images, output, tmp_path):
     assert not (output / "project.json").exists()
 
 
+def test_existing_masks_of_a_few_objects_are_no_classes(images, output, tmp_path):
+    numbered = np.kron(np.array([[0, 1, 0], [2, 0, 3]]), np.ones((5, 4))).astype(np.uint8)
+    masks = save(tmp_path / "masks" / "a.png", numbered).parent
+    assert complaint(InputError, Project, images, output, masks=masks).startswith(
+        "masks hold 4 values (0, 1, 2, 3), most in one piece, so they may number objects or be classes: if they are "
+        "classes, name them (--classes background,NAME,...; in Python classes=)"
+    )
+    four = [
+        *THREE,
+        LabelClass(1, "a", "#00ff00"),
+        LabelClass(2, "b", "#ff0000"),
+        LabelClass(3, "c", "#0000ff"),
+    ]
+    with Project(images, output, masks=masks, classes=four) as project:
+        np.testing.assert_array_equal(project.labels("a").labels, numbered)
+
+
 def test_existing_masks_of_negative_values_are_refused(images, output, tmp_path):
     (tmp_path / "masks").mkdir()
     tifffile.imwrite(tmp_path / "masks" / "a.tif", np.resize([-1, 0, 1], (10, 12)).astype(np.int16))

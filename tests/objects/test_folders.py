@@ -245,8 +245,8 @@ def test_values_that_may_be_anything(folder):
 def test_a_few_values_in_one_piece_each_may_be_either(folder):
     root = folder({"a": squares(1, 2), "b": squares(3)})
     assert complaint(InputError, root / "masks", root / "out") == (
-        "masks hold 4 values (0, 1, 2, 3), nearly all in one piece, so they may number objects or be classes: say which, "
-        "--set data.masks=instances or --set data.masks=classes"
+        "masks hold 4 values (0, 1, 2, 3), most in one piece, so they may number objects or be classes: say which, --set "
+        "data.masks=instances or --set data.masks=classes"
     )
     for masks_are, counts in (("instances", [{}, {}]), ("classes", [{"1": 1, "2": 1}, {"3": 1}])):
         result = measure_folder(root / "masks", root / masks_are, masks_are=masks_are)

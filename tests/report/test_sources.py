@@ -18,8 +18,8 @@ def one_hot(mask, values):
     return (mask == np.reshape(values, (-1, 1, 1))).astype(np.float32)
 
 
-def result_of(predictions, masks, images=None):
-    found = read_folders(predictions, masks, skip=("probability",))
+def result_of(predictions, masks, images=None, masks_are="classes"):
+    found = read_folders(predictions, masks, masks_are=masks_are, skip=("probability",))
     return result_of_folders(found, predictions, masks, images)
 
 
@@ -133,7 +133,7 @@ def test_masks_that_number_objects_give_their_scores_and_pictures(tmp_path):
     guess = np.where(truth == 3, 0, truth)
     write_mask(tmp_path / "cells" / "instances" / "a.png", truth)
     write_mask(tmp_path / "guesses" / "a.tif", guess)
-    result, picture = result_of(tmp_path / "guesses", tmp_path / "cells" / "instances")
+    result, picture = result_of(tmp_path / "guesses", tmp_path / "cells" / "instances", masks_are=None)
     assert result["objects"]["scores"]["ap_50"]["value"] == pytest.approx(11 / 12)
     assert result["records"][0]["iou"] == pytest.approx([(432 - 192) / (432 - 192 + 16), 11 / 12])
     assert result["name"] == f"{tmp_path.name}/cells"

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from segkit import Segmenter
 from segkit.errors import InputError
 from segkit.images import UNLABELLED, LabelMap
 from segkit.segmentation.base import as_list, mask_values
@@ -256,3 +257,23 @@ def test_masks_of_true_and_false_are_of_two_classes(Bright, image, mask):
 def test_mask_values_have_the_smallest_type_that_holds_them(values, dtype):
     found = mask_values(LabelMap(dict(zip(values, "ab", strict=True))))
     assert (found.dtype, found.tolist()) == (dtype, list(values))
+
+
+@pytest.mark.parametrize("n_objects", [2, 6, 28])
+def test_masks_that_number_objects_are_no_classes(Bright, n_objects):
+    """Each object was learnt as a class of its own."""
+    numbers = np.zeros((30, 40), dtype=np.int32)
+    numbers[1::4, 1::4].flat[:n_objects] = np.arange(1, n_objects + 1)
+    image = np.where(numbers > 0, 0.9, 0.1)
+    told = f"masks hold {n_objects + 1} values .*: if they number objects, give .mask > 0 for mask in masks. as masks"
+    for model in (Bright(), Segmenter()):
+        with pytest.raises(InputError, match=told):
+            model.fit([image], [numbers])
+    names = {value: str(value) for value in range(n_objects + 1)}
+    assert len(Bright().fit([image], [numbers], label_map=LabelMap(names)).classes_) == n_objects + 1
+    assert Bright().fit([image], [numbers > 0]).classes_.tolist() == [0, 1]
+
+
+def test_values_in_several_pieces_are_classes(Bright, image):
+    classes = np.resize([0, 1, 0, 2, 0], image.shape)
+    assert Bright().fit([image], [classes]).classes_.tolist() == [0, 1, 2]

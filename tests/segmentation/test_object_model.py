@@ -13,7 +13,7 @@ from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.errors import InputError, ModelFileError
 from segkit.evaluation.object_scores import match, score_objects
 from segkit.features import ConvNetBank, MultiscaleBank
-from segkit.images import UNLABELLED
+from segkit.images import UNLABELLED, LabelMap
 from segkit.images.sampling import block_folds
 from segkit.kernels import LinearGaussianMixture
 from segkit.objects.choose import SplitScores
@@ -288,7 +288,8 @@ def test_a_rare_class_is_no_judge(data):
     masks = [mask.copy() for mask in masks]
     for mask in masks:
         mask[0, 0] = 2
-    segmenter = quick().fit(images, masks, instances=objects)
+    names = LabelMap(dict(enumerate(["background", "object", "rare"])))
+    segmenter = quick().fit(images, masks, instances=objects, label_map=names)
     assert segmenter.objects_.rim is not None
     assert objects_in(segmenter, images[0]).any()
 

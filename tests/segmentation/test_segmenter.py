@@ -20,6 +20,7 @@ from segkit.features import (
     OrbitAveraged,
     PositionBank,
 )
+from segkit.images import LabelMap
 from segkit.images.sampling import draw_pixels
 from segkit.invariance import FourierEmbedding, Rotation
 from segkit.kernels import Gaussian, LinearGaussianMixture, Polynomial
@@ -148,7 +149,7 @@ def test_images_of_many_channels():
 
 def test_three_classes_and_their_probabilities(tmp_path):
     (image, mask), (other, truth) = picture(0, n_classes=3), picture(1, n_classes=3)
-    segmenter = quick().fit([image, other], [mask, truth])
+    segmenter = quick().fit([image, other], [mask, truth], label_map=LabelMap(dict(enumerate("abc"))))
     probabilities = segmenter.predict_proba(other)
     assert probabilities.shape == (*other.shape, 3)
     np.testing.assert_allclose(probabilities.sum(axis=2), 1, atol=1e-5)
@@ -516,7 +517,8 @@ def test_training_iou_weighs_pixels_and_images(n_classes, draws):
     rng = np.random.default_rng(0)
     images, masks = map(list, zip(*(picture(seed, n_classes=n_classes) for seed in range(3)), strict=True))
     images[0] = np.clip(images[0] + 0.4 * rng.standard_normal(images[0].shape), 0, 1).astype(np.float32)
-    segmenter = linear(training_pixels=400).fit(images, masks)
+    label_map = LabelMap(dict(enumerate("abc"[:n_classes])))
+    segmenter = linear(training_pixels=400).fit(images, masks, label_map=label_map)
     _, drawn = draws
     assert np.unique(drawn.weight).size == n_classes
     scores = []
