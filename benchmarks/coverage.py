@@ -109,7 +109,7 @@ def measure(own: ImageSet, others: Iterable[ImageSet], model: Segmenter, n_train
     figures = {
         "margins": [tested[0][0].margin_80, tested[0][0].margin_90],
         "images": [
-            [stem, check.expected_iou, scores.mean, _alarms(check)]
+            [stem, check.expected_object_iou, scores.object_iou, _alarms(check)]
             for stem, (check, scores) in zip(test, tested, strict=True)
         ],
     }

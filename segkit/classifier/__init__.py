@@ -1,6 +1,5 @@
 """The classifier of pixels: a linear support vector machine and its probabilities."""
 
-from segkit.classifier.platt import PlattScaling
 from segkit.classifier.svm import LinearSVM
 
-__all__ = ["LinearSVM", "PlattScaling"]
+__all__ = ["LinearSVM"]

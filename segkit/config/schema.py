@@ -117,7 +117,7 @@ class TrainingConfig(Section):
     normalization: Literal["image", "set"] = "image"
     threshold: Literal["quantile+otsu", "quantile", "iou", "zero"] = "quantile+otsu"
     smallest_region: Annotated[float, Field(ge=0, le=1)] = 0.5
-    probability: Literal["platt", "raw"] = "platt"
+    probability: Literal["calibrated", "raw"] = "calibrated"
     embed_weights: bool = True
 
 

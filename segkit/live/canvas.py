@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -18,7 +17,7 @@ from segkit.live.classes import LabelClass
 from segkit.live.events import Prediction
 from segkit.live.features import Box, ImageFeatures
 from segkit.live.learner import LiveModel
-from segkit.segmentation.alarms import expected_object_iou
+from segkit.segmentation.alarms import expected_iou
 from segkit.segmentation.dense import decide_in
 from segkit.segmentation.segmenter import Segmenter
 
@@ -58,8 +57,7 @@ class Canvas:
     def _read_by(self, model: LiveModel, generation: int) -> None:
         self._model, self.generation = model, generation
         # one threshold for all blocks: that of the whole image
-        threshold = model.rule.threshold_of(lambda: [self._coarse])
-        self._rule = replace(model.rule, threshold=threshold, otsu_weight=0.0)
+        self._rule = model.rule.adapted_to(self._coarse)
 
     @property
     def classes(self) -> list[int]:
@@ -118,7 +116,9 @@ class Canvas:
     def expected_object_iou(self) -> float | None:
         """Compute the object IoU of the whole prediction if its probabilities are right; None if no object is predicted."""
         values, probabilities = self.whole()
-        return expected_object_iou(np.searchsorted(self.classes, values), probabilities)
+        ids = np.searchsorted(self.classes, values)
+        found = expected_iou(ids, probabilities, np.zeros(len(self.classes))).object
+        return None if np.isnan(found) else found
 
     def _decide(self, at: tuple[int, int]) -> None:
         features, classifier = self.features, self._model.classifier

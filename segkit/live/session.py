@@ -627,8 +627,8 @@ class LiveSession:
 
     def _check(self, canvas: Canvas) -> None:
         """Compute what object IoU the painted prediction is expected to have."""
-        is_of_model = canvas.features is None and self._opened is not None
-        held_out = self._opened.held_out_object_iou if is_of_model else self._held_out_object_iou
+        opened = self._opened if canvas.features is None else None
+        held_out = self._held_out_object_iou if opened is None else opened.held_out_object_iou
         expected = None if held_out is None else canvas.expected_object_iou()
         known = None if held_out is None or expected is None else min(expected, held_out)
         self._emit(Checked(canvas.key, canvas.generation, known))

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
-from typing import Any, Self
+from math import isnan, nan, sqrt
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray, entries_under
 from segkit.errors import count
-from segkit.evaluation.metrics import confusion, iou_of
+from segkit.evaluation.metrics import confusion, iou_of, object_mean
 from segkit.evaluation.statistics import conformal_margin
 from segkit.images import UNLABELLED, PixelSize
 from segkit.images.alike import digest_image
@@ -31,30 +31,22 @@ _OTHER_PIXELS = 1.1
 LEVELS = (0.8, 0.9)
 
 
+class IoU(NamedTuple):
+    """Object IoU, the mean over classes without background (NaN without objects), and mean IoU over all classes."""
+
+    object: float
+    mean: float
+
+
 def expected_iou(
     ids: NDArray[np.integer], probabilities: NDArray[np.floating], presence: NDArray[np.float64]
-) -> float:
-    """Compute the mean IoU over classes that a predicted mask has if the probabilities are right.
-
-    A class that is not predicted has the IoU 0 if the image holds it, else none: its weight in the mean is its `presence`.
-    """
-    iou, is_predicted = expected_ious(ids, probabilities)
-    return float(np.average(iou, weights=np.where(is_predicted, 1.0, presence)))
-
-
-def expected_object_iou(ids: NDArray[np.integer], probabilities: NDArray[np.floating]) -> float | None:
-    """Compute the mean over the predicted classes but the first as `expected_iou` does; None without any."""
-    iou, is_predicted = expected_ious(ids, probabilities)
-    return float(iou[1:][is_predicted[1:]].mean()) if is_predicted[1:].any() else None
-
-
-def expected_ious(
-    ids: NDArray[np.integer], probabilities: NDArray[np.floating]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    r"""Compute the IoU of each class that a predicted mask has if the probabilities are right, and which are predicted.
+) -> IoU:
+    r"""Compute object IoU and mean IoU that a predicted mask has if the probabilities are right.
 
     The IoU of class k with predicted pixels :math:`m_k` is :math:`\sum m_k p_k / \sum (m_k + p_k - m_k p_k)`, the ratio of
-    the expected intersection to the expected union: with many pixels it is close to the expected ratio.
+    the expected intersection to the expected union: with many pixels it is close to the expected ratio. A class that is
+    not predicted has the IoU 0 if the image holds it, else none: its weight in the mean is its `presence`. Where nothing but
+    background is predicted there is no object IoU (NaN).
     """
     flat = np.asarray(ids).reshape(-1)
     given = np.asarray(probabilities).reshape(flat.size, -1)
@@ -62,7 +54,10 @@ def expected_ious(
     predicted = np.bincount(flat, minlength=n_classes)
     hits = np.array([np.bincount(flat, given[:, k], minlength=n_classes)[k] for k in range(n_classes)])
     union = predicted + given.sum(axis=0, dtype=np.float64) - hits
-    return np.divide(hits, union, out=np.zeros(n_classes), where=union > 0), predicted > 0
+    iou = np.divide(hits, union, out=np.zeros(n_classes), where=union > 0)
+    weight = np.where(predicted > 0, 1.0, presence)
+    of_objects = float(np.average(iou[1:], weights=weight[1:])) if predicted[1:].any() else nan
+    return IoU(of_objects, float(np.average(iou, weights=weight)))
 
 
 def presence_of(holds: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -74,8 +69,8 @@ def presence_of(holds: NDArray[np.bool_]) -> NDArray[np.float64]:
 class HeldOutImage:
     """Scores of a training image by a model trained without it."""
 
-    expected: float
-    true: float
+    expected: IoU
+    true: IoU
     image: int
 
 
@@ -86,9 +81,10 @@ def compare(
     truth: NDArray[np.integer],
     image: int,
 ) -> HeldOutImage:
-    """Compare the expected IoU of some pixels of an image with the true one; unlabelled pixels of `truth` are left out."""
+    """Compare expected and true scores of some pixels of an image; unlabelled pixels of `truth` are left out."""
     iou = iou_of(confusion(truth, ids, presence.size))
-    return HeldOutImage(expected_iou(ids, probabilities, presence), float(np.nanmean(iou)), image)
+    true = IoU(float(object_mean(iou)), float(np.nanmean(iou)))
+    return HeldOutImage(expected_iou(ids, probabilities, presence), true, image)
 
 
 def shrunken_mean(values: NDArray[np.float64]) -> float:
@@ -110,21 +106,25 @@ class ExpectedIoU:
     images and training sets: it does not hold for hard images alone.
     """
 
-    # mean error, subtracted from new images; absolute error of each training image, corrected by the mean of the others
-    bias: float
+    # mean errors, subtracted from new images; absolute error of each training image's object IoU, corrected by the mean of
+    # the others
+    bias: IoU
     errors: FloatArray
     presence: NDArray[np.float64]
 
     @classmethod
     def learn(cls, held_out: Sequence[HeldOutImage], presence: NDArray[np.float64]) -> Self:
-        """Learn the correction and the margins from held-out training images."""
-        excess = np.array([one.expected - one.true for one in held_out], dtype=np.float64)
-        without = [shrunken_mean(np.delete(excess, index)) for index in range(excess.size)]
-        return cls(shrunken_mean(excess), np.abs(excess - without), presence)
+        """Learn the corrections and the margins from held-out training images."""
+        excess = np.array([np.subtract(one.expected, one.true) for one in held_out]).reshape(-1, 2)
+        of_objects = excess[~np.isnan(excess[:, 0]), 0]
+        without = [shrunken_mean(np.delete(of_objects, index)) for index in range(of_objects.size)]
+        bias = IoU(shrunken_mean(of_objects), shrunken_mean(excess[:, 1]))
+        return cls(bias, np.abs(of_objects - without), presence)
 
-    def estimate(self, ids: NDArray[np.integer], probabilities: NDArray[np.floating]) -> float:
-        """Estimate the mean IoU of a predicted mask."""
-        return float(np.clip(expected_iou(ids, probabilities, self.presence) - self.bias, 0, 1))
+    def estimate(self, ids: NDArray[np.integer], probabilities: NDArray[np.floating]) -> IoU:
+        """Estimate the scores of a predicted mask."""
+        expected = expected_iou(ids, probabilities, self.presence)
+        return IoU(*np.clip(np.subtract(expected, self.bias), 0, 1).tolist())
 
     def margin(self, level: float) -> float | None:
         """Return the margin of a promised probability; None if there are too few training images."""
@@ -136,7 +136,7 @@ class ExpectedIoU:
         if margin is None:
             return []
         return [
-            f"Expected IoU of a new image is within {margin:.2f} of the truth in {100 * LEVELS[0]:.0f} % of images "
+            f"Expected object IoU of a new image is within {margin:.2f} of the truth in {100 * LEVELS[0]:.0f} % of images "
             f"(from {self.errors.size} training images)."
         ]
 
@@ -144,9 +144,9 @@ class ExpectedIoU:
         """Explain the correction and the margins, and which are unknown."""
         n_images = self.errors.size
         corrected = "no correction of them is certain enough to be made"
-        if self.bias:
-            side = "high" if self.bias > 0 else "low"
-            corrected = f"they were too {side} by {abs(self.bias):.3f} on average, which is taken off"
+        if bias := self.bias.object:
+            side = "high" if bias > 0 else "low"
+            corrected = f"they were too {side} by {abs(bias):.3f} on average, which is taken off"
         margins = [(level, self.margin(level)) for level in LEVELS]
         told = [
             f"unknown for {100 * level:.0f} % of images"
@@ -155,22 +155,22 @@ class ExpectedIoU:
             for level, margin in margins
         ]
         return (
-            f"Expected IoU: from the probabilities of an image's pixels. On {n_images} held-out training images "
+            f"Expected object IoU: from the probabilities of an image's pixels. On {n_images} held-out training images "
             f"{corrected}. Margins: {' and '.join(told)}; they take 4 and 9 training images."
         )
 
     def to_arrays(self) -> Arrays:
         """Return the arrays by name, for a model file."""
-        return {"bias": np.array([self.bias]), "errors": self.errors, "presence": self.presence}
+        return {"bias": np.array(self.bias), "errors": self.errors, "presence": self.presence}
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
         """Restore what `to_arrays` gave; other arrays are ignored."""
-        return cls(float(arrays["bias"][0]), arrays["errors"], arrays["presence"])
+        return cls(IoU(*arrays["bias"].tolist()), arrays["errors"], arrays["presence"])
 
     def state_shapes(self, n_classes: int) -> dict[str, tuple[int, ...]]:
         """Shapes that the arrays must have, by name."""
-        return {"bias": (1,), "errors": (self.errors.size,), "presence": (n_classes,)}
+        return {"bias": (2,), "errors": (self.errors.size,), "presence": (n_classes,)}
 
 
 @dataclass(frozen=True)
@@ -179,10 +179,13 @@ class ImageCheck:
 
     Parameters
     ----------
-    expected_iou : float or None
-        Expected mean IoU over classes; None if the training held out no whole images.
+    expected_object_iou : float or None
+        Expected object IoU, the mean over classes without background; None if the training held out no whole images, or
+        nothing but background is predicted.
+    expected_mean_iou : float or None
+        Expected mean IoU over all classes; None if the training held out no whole images.
     margin_80, margin_90 : float or None
-        Largest difference between the expected and the true mean IoU in 80 % and in 90 % of images; None with fewer
+        Largest difference between the expected and the true object IoU in 80 % and in 90 % of images; None with fewer
         than 4 and 9 training images.
     distance : float or None
         Distance of the image's texture to that of the nearest training image; None with fewer than 3 training images.
@@ -192,7 +195,8 @@ class ImageCheck:
         The class of all pixels, and how many training images are like that; None if there are several classes.
     """
 
-    expected_iou: float | None
+    expected_object_iou: float | None
+    expected_mean_iou: float | None
     margin_80: float | None
     margin_90: float | None
     distance: float | None
@@ -201,12 +205,12 @@ class ImageCheck:
 
     @property
     def interval_80(self) -> tuple[float, float] | None:
-        """Lowest and highest expected mean IoU in 80 % of images, within 0 and 1; None of images unlike the training's."""
+        """Lowest and highest expected object IoU in 80 % of images, within 0 and 1; None of images unlike the training's."""
         return self._interval(self.margin_80)
 
     @property
     def interval_90(self) -> tuple[float, float] | None:
-        """Lowest and highest expected mean IoU in 90 % of images, within 0 and 1; None of images unlike the training's."""
+        """Lowest and highest expected object IoU in 90 % of images, within 0 and 1; None of images unlike the training's."""
         return self._interval(self.margin_90)
 
     @property
@@ -215,9 +219,10 @@ class ImageCheck:
         return "; ".join([*self.unlike, *([self.one_class] if self.one_class else [])])
 
     def _interval(self, margin: float | None) -> tuple[float, float] | None:
-        if self.expected_iou is None or margin is None or self.unlike:
+        expected = self.expected_object_iou
+        if expected is None or margin is None or self.unlike:
             return None  # nothing is promised for images unlike the training images
-        return max(0.0, self.expected_iou - margin), min(1.0, self.expected_iou + margin)
+        return max(0.0, expected - margin), min(1.0, expected + margin)
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,8 +287,10 @@ class Alarms:
         expected, known = self.expected, self.known
         distance = None if known is None else known.distance(features)
         margin_80, margin_90 = (None if expected is None else expected.margin(level) for level in LEVELS)
+        iou = None if expected is None else expected.estimate(ids, probabilities)
         return ImageCheck(
-            None if expected is None else expected.estimate(ids, probabilities),
+            None if iou is None or isnan(iou.object) else iou.object,
+            None if iou is None else iou.mean,
             margin_80,
             margin_90,
             distance,
@@ -357,8 +364,17 @@ def columns_of(
 ) -> dict[str, float | str | None]:
     """Return the columns of summary.csv for the checks of a file's pages: of the page with the lowest expected IoU."""
     known = [check for check in checks if check is not None]
-    expected = [check for check in known if check.expected_iou is not None]
-    worst = min(expected, key=lambda check: check.expected_iou or 0.0, default=None)
+    # of pages without objects, the mean IoU alone is known
+    expected = [check for check in known if check.expected_mean_iou is not None]
+    worst = min(
+        expected,
+        key=lambda check: (
+            check.expected_object_iou is None,
+            check.expected_object_iou,
+            check.expected_mean_iou,
+        ),
+        default=None,
+    )
     intervals = None if worst is None or of_file else (worst.interval_80, worst.interval_90)
     (low_80, high_80), (low_90, high_90) = (pair or (None, None) for pair in intervals or (None, None))
     warnings = [
@@ -367,11 +383,12 @@ def columns_of(
         if check is not None and check.warning
     ]
     return {
-        "expected_iou": None if worst is None else worst.expected_iou,
+        "expected_object_iou": None if worst is None else worst.expected_object_iou,
         "low_80": low_80,
         "high_80": high_80,
         "low_90": low_90,
         "high_90": high_90,
+        "expected_mean_iou": None if worst is None else worst.expected_mean_iou,
         "distance": max((check.distance for check in known if check.distance is not None), default=None),
         "warning": "; ".join([*of_file, *warnings]),
     }

@@ -330,7 +330,7 @@ def settings_of(
     """Return the penalty, None to keep that of the classifier, and the rule: those chosen, or the usual ones."""
     by_sign = DecisionRule.by_sign(len(data.least_areas))
     rule = by_sign if choice is None else choice.rule
-    platt = by_sign.platt if recipe.probability == "raw" else rule.platt
+    temperature = by_sign.temperature if recipe.probability == "raw" else rule.temperature
     if choice is None and recipe.calibrates:
         warnings.warn(
             "too few annotated regions to hold any out: probabilities are those of the decision itself "
@@ -342,7 +342,7 @@ def settings_of(
     if recipe.penalties is not None:
         n_images = np.unique(data.drawn.image).size
         penalty = usual_penalty(recipe.penalties, n_images) if choice is None else choice.penalty
-    return penalty, replace(rule, platt=platt, least_areas=data.least_areas)
+    return penalty, replace(rule, temperature=temperature, least_areas=data.least_areas)
 
 
 def count_guesses(decisions: FloatArray, sample: PixelSample, rule: DecisionRule) -> NDArray[np.float64]:

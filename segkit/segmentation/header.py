@@ -123,7 +123,7 @@ class Parameters(_Whole):
     training_pixels: Count
     threshold: Literal["quantile+otsu", "quantile", "iou", "zero"]
     smallest_region: Share
-    probability: Literal["platt", "raw"]
+    probability: Literal["calibrated", "raw"]
     unlabelled: Value | None
     random_state: Count | None
 
@@ -205,6 +205,7 @@ class _Header(_Part):
     label_map: _Labels
     threshold: float
     otsu_weight: Share
+    temperature: PositiveFloat
     least_areas: list[Pair]
     kernels: dict[str, Any]
     objects: _Objects

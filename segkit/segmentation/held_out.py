@@ -22,7 +22,7 @@ from scipy import stats
 from segkit._common import FloatArray, Progress, Workers
 from segkit._common.threads import threaded
 from segkit.classifier.pixel_classifier import PixelClassifier
-from segkit.classifier.platt import PlattScaling
+from segkit.classifier.temperature import fit_temperature
 from segkit.evaluation.metrics import confusion, dice_of, iou_of, object_mean
 from segkit.evaluation.statistics import student_interval
 from segkit.images.sampling import PixelSample
@@ -251,7 +251,7 @@ class HeldOut:
             learnt = self._learn_rule(chosen, rule, others, self.n_images - 1)
             ids = self.spread.merge(learnt.segment(decisions[mine]), mine)
             presence = presence_of(np.delete(holds, place, axis=0))
-            probabilities = learnt.platt.predict_proba(decisions[mine])
+            probabilities = learnt.probabilities(decisions[mine])
             found.append(compare(ids, probabilities, presence, spread.label[mine], int(image)))
         return found
 
@@ -259,12 +259,17 @@ class HeldOut:
         self, chosen: int, rule: str, rows: NDArray[np.bool_] | slice, n_images: int
     ) -> DecisionRule:
         """Learn threshold and probabilities from some pixels, which are of so many images."""
-        decisions, sample = self.decisions[chosen], self.sample
-        return replace(
+        decisions, weight = self.decisions[chosen], self.sample.weight
+        learnt = replace(
             DecisionRule.by_sign(self.n_classes),
             threshold=self._threshold(decisions, rule, rows),
             otsu_weight=self._otsu_weight(rule, n_images),
-            platt=PlattScaling().fit(decisions[rows], sample.label[rows], sample.weight[rows]),
+        )
+        scores = np.zeros((len(decisions), self.n_classes), dtype=np.float32)
+        for mine in (self._region == index for index in np.unique(self._region[rows])):
+            scores[mine] = learnt.adapted_to(decisions[mine], weight[mine, None]).scores(decisions[mine])
+        return replace(
+            learnt, temperature=fit_temperature(scores[rows], self.sample.label[rows], weight[rows])
         )
 
     def _otsu_weight(self, rule: str, n_images: int) -> float:

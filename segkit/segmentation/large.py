@@ -187,10 +187,10 @@ class _TileRun:
     def write(self, place: Path, grid: Grid) -> str:
         """Write the labels of all tiles, and tell the share of each class."""
         shape = self.image.shape[:2]
-        threshold = self.rule.threshold_of(lambda: (decisions for _, decisions in self._decided()))
+        self.rule = self.rule.adapted_to_parts(lambda: (decisions for _, decisions in self._decided()))
         raw = OnDisk.make(self.folder / "ids.npy", shape, UNLABELLED, np.uint8)
         for tile, decisions in self._decided():
-            raw[tile.core] = label_pixels(decisions, threshold)
+            raw[tile.core] = label_pixels(decisions, self.rule.threshold)
         least, written = self.rule.least_areas, raw
         if least.any():
             written = OnDisk.make(self.folder / "merged.npy", shape, 0, np.uint8)

@@ -23,7 +23,6 @@ from segkit import __version__
 from segkit._common import entries_under
 from segkit._common.files import saving
 from segkit.classifier.pixel_classifier import PixelClassifier
-from segkit.classifier.platt import PlattScaling
 from segkit.errors import InputError, ModelFileError, OutputError
 from segkit.features import Channel, FilterBank, bank_to_dict
 from segkit.features.registry import check_size, plain
@@ -181,6 +180,7 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
         "label_map": segmenter.label_map_.to_dict(),
         "threshold": segmenter.rule_.threshold,
         "otsu_weight": segmenter.rule_.otsu_weight,
+        "temperature": segmenter.rule_.temperature,
         "least_areas": segmenter.rule_.least_areas.tolist(),
         "kernels": kernels,
         "objects": objects,
@@ -192,8 +192,7 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
         "settings": segmenter.settings_,
         "versions": package_versions(),
     }
-    platt = segmenter.rule_.platt
-    arrays |= {"platt.slope": platt.slope_, "platt.intercept": platt.intercept_, **of_objects, **of_alarms}
+    arrays |= of_objects | of_alarms
     if embed_weights or bank.learns_weights:
         arrays |= {f"weights.{name}": array for name, array in weights.items()}
     return header, arrays
@@ -212,9 +211,10 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter.label_map_ = LabelMap.from_dict(header["label_map"])
     segmenter.classes_ = mask_values(segmenter.label_map_)
     segmenter.classifier_ = PixelClassifier.from_state(kept, header["kernels"], arrays)
-    platt = PlattScaling.from_arrays(arrays["platt.slope"], arrays["platt.intercept"])
     least_areas = np.array(header["least_areas"], dtype=np.float64)
-    segmenter.rule_ = DecisionRule(header["threshold"], header["otsu_weight"], platt, least_areas)
+    segmenter.rule_ = DecisionRule(
+        header["threshold"], header["otsu_weight"], header["temperature"], least_areas
+    )
     segmenter.objects_ = ObjectModel.from_state(header["objects"], arrays, known)
     segmenter.alarms_ = Alarms.from_state(header["alarms"], arrays, segmenter.label_map_.names)
     used = segmenter.bank_.weights_used(_channels_of_both(segmenter), segmenter.n_image_channels_)
@@ -304,12 +304,10 @@ def _check_sources(bank: dict[str, Any], arrays: Arrays, path: str) -> None:
 def _misfits(segmenter: Any, used: Arrays, arrays: Arrays) -> list[str]:
     """Name the parts of a restored segmenter that do not fit the others, or belong to none."""
     n_classes = segmenter.classes_.size
-    n_outputs = 1 if n_classes == 2 else n_classes
     parts = {"": (segmenter.classifier_, n_classes)}
     if segmenter.objects_.rim is not None:
         parts["rim."] = (segmenter.objects_.rim, N_PARTS)
-    shapes: dict[str, tuple[int, ...]] = {"platt.slope": (n_outputs,), "platt.intercept": (n_outputs,)}
-    shapes |= segmenter.alarms_.state_shapes(len(segmenter.channels_), segmenter.n_image_channels_)
+    shapes = segmenter.alarms_.state_shapes(len(segmenter.channels_), segmenter.n_image_channels_)
     known, fits = set(shapes), {}
     if segmenter.alarms_.known is not None:
         fits["alarms.scales"] = bool((segmenter.alarms_.known.scales > 0).all())
@@ -332,8 +330,8 @@ def _weight_sources(bank: dict[str, Any]) -> list[str]:
 
 
 def find_faults(segmenter: Any) -> list[str]:
-    """Find what makes a model of sound parts useless: decisions or probabilities that never change."""
-    classifier, platt = segmenter.classifier_, segmenter.rule_.platt
+    """Find what makes a model of sound parts useless: decisions that never change."""
+    classifier = segmenter.classifier_
     noise = np.random.default_rng(0).standard_normal((32, classifier.mean_.size))
     try:
         with np.errstate(all="ignore"):
@@ -347,6 +345,4 @@ def find_faults(segmenter: Any) -> list[str]:
         faults.append(
             "its decisions are the same for every pixel, so it says one class everywhere: train it anew"
         )
-    if not platt.slope_.any():
-        faults.append("its probabilities are the same for every pixel: train it anew")
     return faults

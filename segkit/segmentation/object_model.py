@@ -213,7 +213,8 @@ class ObjectTraining:
                     maps = decide_and_read(self.images[image], self.bank, classifiers)[0]
                 found[image] = self._join(found.get(image), maps, index)
         for image, (decisions, parts) in sorted(found.items()):
-            ids, probability = self.rule.segment(decisions), 1 - self.rule.probabilities(decisions)[:, :, 0]
+            rule = self.rule.adapted_to(decisions)
+            ids, probability = rule.segment(decisions), 1 - rule.probabilities(decisions)[:, :, 0]
             labelled = self.ids[image] != UNLABELLED
             yield Example(self.instances[image], ids, probability, probability_of_inside(parts), labelled)
 

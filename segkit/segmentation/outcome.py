@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from statistics import fmean
 
 from segkit._common.files import without_sync, write_table
 from segkit.errors import ClusterError, SegkitError, count
@@ -37,11 +38,12 @@ class ImageRow:
     height: int | None = None
     width: int | None = None
     pages: int | None = None
-    expected_iou: float | None = None
+    expected_object_iou: float | None = None
     low_80: float | None = None
     high_80: float | None = None
     low_90: float | None = None
     high_90: float | None = None
+    expected_mean_iou: float | None = None
     distance: float | None = None
     warning: str = ""
     tiles: int | None = None
@@ -85,13 +87,19 @@ class Outcome:
         return [*told, *([more] if n_more else [])]
 
     def summarise_expected(self) -> str | None:
-        """Summarise the expected IoU of the images: mean and lowest; None if none is known."""
-        known = {row.image: row.expected_iou for row in self.rows if row.expected_iou is not None}
-        if not known:
+        """Summarise the expected scores of the images, mean and lowest object IoU first; None if none is known."""
+        known = {
+            row.image: row.expected_object_iou for row in self.rows if row.expected_object_iou is not None
+        }
+        means = [row.expected_mean_iou for row in self.rows if row.expected_mean_iou is not None]
+        if not means:
             return None
+        mean = f"mean IoU with background {fmean(means):.2f}"
+        if not known:
+            return f"Expected {mean}; no objects were found"
         worst = min(known, key=known.__getitem__)
         lowest = f" on average, lowest {known[worst]:.2f} ({worst})" if len(known) > 1 else ""
-        return f"Expected IoU: {sum(known.values()) / len(known):.2f}{lowest}"
+        return f"Expected object IoU: {fmean(known.values()):.2f}{lowest}; {mean}"
 
     def summarise(self) -> str:
         """Count in one line the images that were written, skipped and failed."""

@@ -89,8 +89,10 @@ class Segmenter(BaseSegmenter):
     smallest_region : float, default=0.5
         Fraction in [0, 1] of the area of the smallest annotated region of a class, times 1 - 1 / n for n images. Smaller
         predicted regions are given to the class around them; decisions and probabilities stay. 0 keeps all regions.
-    probability : {"platt", "raw"}, default="platt"
-        "platt": Platt's scaling, fitted on held-out decisions. "raw": the logistic function of the decision (eq. 8.2).
+    probability : {"calibrated", "raw"}, default="calibrated"
+        "calibrated": softmax(scores / T), where T is fitted on held-out pixels. "raw": T is 1; with `threshold` "zero" that
+        is the logistic function of the decision (eq. 8.2). A pixel's class has the largest probability, except in small
+        regions.
     unlabelled : int or None, default=255
         Mask value of pixels without annotation. Of masks with the two values 0 and 255, 255 is the foreground.
     random_state : int, default=0
@@ -104,7 +106,7 @@ class Segmenter(BaseSegmenter):
         Names and mask values of the classes, and the value of unlabelled pixels.
     rule_ : DecisionRule
         From decisions to labels and probabilities: ``threshold`` (0 for three classes and more), ``otsu_weight``,
-        ``platt`` and ``least_areas``.
+        ``temperature`` and ``least_areas``.
     n_image_channels_ : int
         Channels of the training images.
     bank_ : FilterBank
@@ -158,7 +160,7 @@ class Segmenter(BaseSegmenter):
         training_pixels: int = 20_000,
         threshold: str = "quantile+otsu",
         smallest_region: float = 0.5,
-        probability: str = "platt",
+        probability: str = "calibrated",
         unlabelled: int | None = UNLABELLED,
         random_state: int = 0,
     ) -> None:
@@ -320,7 +322,7 @@ class Segmenter(BaseSegmenter):
 
     def _checked_recipe(self) -> Recipe:
         for name, choices in (
-            ("probability", ("platt", "raw")),
+            ("probability", ("calibrated", "raw")),
             ("threshold", THRESHOLDS),
             ("normalization", NORMALIZATIONS),
         ):
@@ -379,7 +381,8 @@ class Segmenter(BaseSegmenter):
             [decisions, *of_rim], at_grid = decide_and_read(
                 image, self._normalised_bank, classifiers, progress
             )
-        ids, probability = self.rule_.segment(decisions), self.rule_.probabilities(decisions)
+        rule = self.rule_.adapted_to(decisions)
+        ids, probability = rule.segment(decisions), rule.probabilities(decisions)
         numbers = None
         if objects:
             inside = probability_of_inside(of_rim[0]) if of_rim else None

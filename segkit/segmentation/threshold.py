@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, softmax
 from skimage.filters import threshold_otsu
 
 from segkit._common import FloatArray
-from segkit.classifier.platt import PlattScaling
 from segkit.segmentation.regions import merge_small_regions
 
 Floats = NDArray[np.float64]
@@ -28,7 +28,8 @@ SAME = 1e-4
 class DecisionRule:
     """How the decisions of a classifier become class ids and probabilities.
 
-    Decisions are (..., n_outputs), with a single output for two classes.
+    Decisions are (..., n_outputs), with a single output for two classes. Before small regions are merged, the class of a
+    pixel is that of its largest probability.
 
     Parameters
     ----------
@@ -36,35 +37,53 @@ class DecisionRule:
         Decision above which a pixel is of the second of two classes, before an image moves it.
     otsu_weight : float
         Weight of Otsu's threshold of the image's own decisions, 0 to 1.
-    platt : PlattScaling
-        From decisions to probabilities.
+    temperature : float
+        The probabilities are softmax(scores / temperature), see `fit_temperature`.
     least_areas : ndarray of shape (n_classes, 2), float64
         Area in pixels below which a region of each class is too small, whole and cut by the border of an image.
     """
 
     threshold: float
     otsu_weight: float
-    platt: PlattScaling
+    temperature: float
     least_areas: NDArray[np.float64]
 
     @classmethod
     def by_sign(cls, n_classes: int) -> Self:
         """Make the rule that nothing is learnt for: the sign of the decision, or the largest (eqs. 7.18 and 8.2)."""
-        return cls(0.0, 0.0, PlattScaling.identity(n_classes), np.zeros((n_classes, 2)))
+        return cls(0.0, 0.0, 1.0, np.zeros((n_classes, 2)))
 
-    def threshold_of(self, parts: Callable[[], Iterable[FloatArray]]) -> float:
-        """Return the threshold of one image, whose decisions come in parts; see `image_threshold`."""
-        return image_threshold(parts, self.threshold, self.otsu_weight)
+    def adapted_to(self, decisions: FloatArray, weight: NDArray[Any] | None = None) -> Self:
+        """Return the rule with the threshold of the image of these decisions; see `image_threshold`."""
+        return self.adapted_to_parts(lambda: [decisions], None if weight is None else [weight])
+
+    def adapted_to_parts(
+        self, parts: Callable[[], Iterable[FloatArray]], weights: Sequence[NDArray[Any]] | None = None
+    ) -> Self:
+        """Return the rule with the threshold of one image, whose decisions come in parts."""
+        own = image_threshold(parts, self.threshold, self.otsu_weight, weights)
+        return replace(self, threshold=own, otsu_weight=0.0)
 
     def segment(self, decisions: FloatArray) -> NDArray[np.intp]:
         """Class ids of a whole image (h, w), too small regions merged into the classes around them."""
         ids = label_pixels(decisions, self.threshold, self.otsu_weight)
         return merge_small_regions(ids, self.least_areas) if self.least_areas.any() else ids
 
+    def scores(self, decisions: FloatArray) -> FloatArray:
+        """Scores of the classes in a whole image, (..., n_classes): of two, 0 and how far the threshold is exceeded."""
+        if decisions.shape[-1] > 1:
+            return decisions.astype(np.float32)
+        above = decisions - np.float32(self.adapted_to(decisions).threshold)
+        return np.concatenate([np.zeros_like(above), above], axis=-1)
+
     def probabilities(self, decisions: FloatArray) -> FloatArray:
-        """Probabilities of the classes, (..., n_classes), float32."""
-        found = self.platt.predict_proba(decisions.reshape(-1, decisions.shape[-1]))
-        return found.astype(np.float32).reshape(*decisions.shape[:-1], -1)
+        """Probabilities of the classes in a whole image, (..., n_classes), float32."""
+        scores = self.scores(decisions)
+        scores /= np.float32(self.temperature)
+        if scores.shape[-1] > 2:
+            return np.asarray(softmax(scores, axis=-1), dtype=np.float32)
+        scores[..., 0] = -scores[..., 1]
+        return np.asarray(expit(scores, out=scores))
 
 
 def best_threshold(

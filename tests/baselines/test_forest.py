@@ -106,7 +106,7 @@ def test_threshold_is_that_of_trees_that_saw_nothing_of_the_image(two_sizes, rul
     assert forest.rule_.otsu_weight == (0.5 if rule == "quantile+otsu" else 0)
     probability = forest.predict_proba(images[0]).astype(np.float64)
     margin = probability[:, :, 1] - probability[:, :, 0]
-    at = forest.rule_.threshold_of(lambda: [margin])
+    at = forest.rule_.adapted_to(margin[..., None]).threshold
     assert np.mean(forest.predict(images[0]) == (margin > at)) > 0.999
 
 

@@ -241,7 +241,7 @@ def test_explain_says_in_words_what_was_chosen_and_why(folder, segkit):
         r"Penalty: lambda = \S+, the usual one for 3 images\. No other is significantly better",
         r"On the training pixels: mean IoU 0\.",
         "Objects: ",
-        "Expected IoU: ",
+        "Expected object IoU: ",
     ):
         assert re.search(rf"^ *{told}", text, re.MULTILINE)
 

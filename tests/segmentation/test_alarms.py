@@ -20,6 +20,7 @@ from segkit.segmentation.alarms import (
     ExpectedIoU,
     HeldOutImage,
     ImageCheck,
+    IoU,
     columns_of,
     compare,
     count_single,
@@ -62,13 +63,16 @@ def test_a_check_tells_expected_iou_margins_and_distance(trained, pictures):
     check = found.check
     expected = trained.alarms_.expected
     raw = expected_iou(trained.label_map_.encode(found.labels), found.probability, expected.presence)
-    assert check.expected_iou == pytest.approx(raw - expected.bias)
+    assert check.expected_object_iou == pytest.approx(raw.object - expected.bias.object)
+    assert check.expected_mean_iou == pytest.approx(raw.mean - expected.bias.mean)
+    assert check.expected_object_iou < check.expected_mean_iou
     assert (check.margin_80, check.margin_90) == (expected.margin(0.8), expected.margin(0.9))
     assert 0 < check.margin_80 <= check.margin_90
     np.testing.assert_array_equal(found.labels, trained.predict(image))
     np.testing.assert_array_equal(found.probability, trained.predict_proba(image))
     low, high = check.interval_80
-    assert (low, high) == (check.expected_iou - check.margin_80, min(1, check.expected_iou + check.margin_80))
+    object_iou, margin = check.expected_object_iou, check.margin_80
+    assert (low, high) == (max(0, object_iou - margin), min(1, object_iou + margin))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +96,7 @@ def test_spoilt_images_are_told_and_images_of_the_same_kind_are_not(trained, pic
 def test_few_images_have_no_margins(pictures, trained_on):
     images = pictures[0]
     check = check_of(trained_on(3), images[12])
-    assert check.expected_iou is not None
+    assert check.expected_object_iou is not None
     assert (check.margin_80, check.margin_90, check.interval_80, check.interval_90) == (None,) * 4
     assert check.distance is not None
     check = check_of(trained_on(5), images[12])
@@ -112,7 +116,7 @@ def test_copies_count_once(pictures):
 def test_a_single_image_tells_nothing(pictures, trained_on):
     segmenter = trained_on(1)
     check = check_of(segmenter, pictures[0][12])
-    assert (check.expected_iou, check.margin_80, check.distance, check.unlike) == (None, None, None, ())
+    assert (check.expected_mean_iou, check.margin_80, check.distance, check.unlike) == (None, None, None, ())
     assert segmenter.alarms_.summarise() == []
     [line] = segmenter.alarms_.explain()
     assert line.startswith("Expected IoU: unknown.")
@@ -127,7 +131,8 @@ def test_strokes_tell_no_iou_but_unlike_images(pictures):
         strokes.append(stroke)
     segmenter = small().fit(images[:6], strokes)
     check = check_of(segmenter, images[12])
-    assert check.expected_iou is None
+    assert check.expected_object_iou is None
+    assert check.expected_mean_iou is None
     assert check.distance is not None
     assert segmenter.alarms_.summarise() == []
 
@@ -196,44 +201,54 @@ def test_checks_do_not_change_a_prediction_of_a_large_image(trained, pictures, m
 
 
 def test_columns_are_those_of_a_single_page():
-    check = ImageCheck(0.8, 0.1, 0.3, 1.5, (), "background everywhere")
+    check = ImageCheck(0.8, 0.85, 0.1, 0.3, 1.5, (), "background everywhere")
     assert columns_of([check]) == {
-        "expected_iou": 0.8,
+        "expected_object_iou": 0.8,
         "low_80": pytest.approx(0.7),
         "high_80": pytest.approx(0.9),
         "low_90": pytest.approx(0.5),
         "high_90": 1.0,
+        "expected_mean_iou": 0.85,
         "distance": 1.5,
         "warning": "background everywhere",
     }
 
 
 def test_no_interval_is_promised_of_an_image_unlike_the_training_images():
-    check = ImageCheck(0.8, 0.1, 0.3, 1.5, ("darker",), "background everywhere")
+    check = ImageCheck(0.8, 0.85, 0.1, 0.3, 1.5, ("darker",), "background everywhere")
     assert (check.interval_80, check.interval_90) == (None, None)
     for columns in (
         columns_of([check]),
-        columns_of([ImageCheck(0.8, 0.1, 0.3, 1.5, (), None)], ["pixels of uint16"]),
+        columns_of([ImageCheck(0.8, 0.85, 0.1, 0.3, 1.5, (), None)], ["pixels of uint16"]),
     ):
-        assert columns["expected_iou"] == 0.8
+        assert columns["expected_object_iou"] == 0.8
         assert {columns[name] for name in ("low_80", "high_80", "low_90", "high_90")} == {None}
     assert columns_of([check])["warning"] == "darker; background everywhere"
 
 
 def test_columns_of_several_pages_are_those_of_the_worst():
     checks = [
-        ImageCheck(0.8, 0.1, None, 1.5, (), None),
+        ImageCheck(0.8, 0.7, 0.1, None, 1.5, (), None),
         None,
-        ImageCheck(0.6, 0.1, None, 0.5, (), "background everywhere"),
-        ImageCheck(None, None, None, None, ("brighter",), None),
+        ImageCheck(0.6, 0.8, 0.1, None, 0.5, (), "background everywhere"),
+        ImageCheck(None, None, None, None, None, ("brighter",), None),
     ]
     found = columns_of(checks)
-    assert (found["expected_iou"], found["low_80"], found["high_80"]) == (0.6, 0.5, pytest.approx(0.7))
+    assert (found["expected_object_iou"], found["low_80"], found["high_80"]) == (0.6, 0.5, pytest.approx(0.7))
+    assert found["expected_mean_iou"] == 0.8
     assert (found["low_90"], found["high_90"], found["distance"]) == (None, None, 1.5)
     assert found["warning"] == "page 3: background everywhere; page 4: brighter"
 
 
-@pytest.mark.parametrize("checks", [[], [None], [ImageCheck(None, None, None, None, (), None)]])
+def test_a_page_without_objects_is_the_worst_only_if_all_are():
+    empty = [ImageCheck(None, mean, 0.1, None, 1.0, (), None) for mean in (0.9, 0.7)]
+    assert columns_of(empty)["expected_mean_iou"] == 0.7
+    assert columns_of(empty)["expected_object_iou"] is None
+    found = columns_of([*empty, ImageCheck(0.6, 0.8, 0.1, None, 1.0, (), None)])
+    assert (found["expected_object_iou"], found["expected_mean_iou"]) == (0.6, 0.8)
+
+
+@pytest.mark.parametrize("checks", [[], [None], [ImageCheck(None, None, None, None, None, (), None)]])
 def test_columns_of_what_is_unknown_are_empty(checks):
     assert not any(columns_of(checks).values())
 
@@ -276,10 +291,10 @@ def test_pixel_sizes_go_from_the_training_files_to_the_summary(pictures, tmp_pat
     ],
 )
 def test_intervals_stay_within_0_and_1(expected, margin, interval):
-    check = ImageCheck(expected, margin, None, 1.0, (), None)
+    check = ImageCheck(expected, 0.1, margin, None, 1.0, (), None)
     assert check.interval_80 == (interval and pytest.approx(interval))
     assert check.interval_90 is None
-    swapped = ImageCheck(expected, None, margin, 1.0, (), None)
+    swapped = ImageCheck(expected, 0.1, None, margin, 1.0, (), None)
     assert swapped.interval_90 == check.interval_80
 
 
@@ -339,8 +354,10 @@ def test_a_closed_form():
     ids = np.array([[0, 1, 1]])
     second = np.array([[0.3, 0.9, 0.6]])
     probabilities = np.stack([1 - second, second], axis=2)
-    expected = np.mean([0.7 / (1 + 0.1 + 0.4), 1.5 / 2.3])
-    assert expected_iou(ids, probabilities, np.ones(2)) == pytest.approx(expected)
+    of_objects = 1.5 / 2.3
+    assert expected_iou(ids, probabilities, np.ones(2)) == pytest.approx(
+        (of_objects, np.mean([0.7 / (1 + 0.1 + 0.4), of_objects]))
+    )
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -349,21 +366,24 @@ def test_it_is_the_mean_iou_of_masks_drawn_from_the_probabilities(n_classes):
     rng = np.random.default_rng(1)
     steps = probabilities.cumsum(axis=2)[..., :-1]
     masks = [(rng.uniform(size=(*ids.shape, 1)) > steps).sum(axis=2) for _ in range(60)]
-    true = score_masks(masks, [ids] * len(masks), n_classes).mean
-    assert expected_iou(ids, probabilities, np.ones(n_classes)) == pytest.approx(true, abs=2e-3)
+    true = score_masks(masks, [ids] * len(masks), n_classes)
+    found = expected_iou(ids, probabilities, np.ones(n_classes))
+    assert found == pytest.approx((true.object_iou, true.mean), abs=2e-3)
 
 
 def test_a_sure_and_right_mask_has_1_and_a_sure_and_wrong_one_0():
     ids = np.array([[0, 1]])
-    assert expected_iou(ids, np.eye(2)[ids], np.ones(2)) == 1
-    assert expected_iou(ids, np.eye(2)[1 - ids], np.ones(2)) == 0
+    assert expected_iou(ids, np.eye(2)[ids], np.ones(2)) == (1, 1)
+    assert expected_iou(ids, np.eye(2)[1 - ids], np.ones(2)) == (0, 0)
 
 
 @pytest.mark.parametrize(("presence", "expected"), [(0.0, 0.9), (1.0, 0.45), (0.5, 0.6)])
 def test_a_class_that_is_nowhere_predicted_counts_as_often_as_images_hold_it(presence, expected):
     ids = np.zeros((4, 5), dtype=int)
     probabilities = np.broadcast_to([0.9, 0.1], (4, 5, 2))
-    assert expected_iou(ids, probabilities, np.array([1, presence])) == pytest.approx(expected)
+    found = expected_iou(ids, probabilities, np.array([1, presence]))
+    assert found.mean == pytest.approx(expected)
+    assert np.isnan(found.object)
 
 
 def test_presence_follows_laplace():
@@ -377,7 +397,8 @@ def test_the_true_iou_is_that_of_labelled_pixels():
     truth = np.where(np.random.default_rng(2).uniform(size=ids.shape) < 0.8, ids, 1 - ids)
     truth[:10] = 255
     found = compare(ids, probabilities, np.ones(2), truth, 0)
-    assert found.true == pytest.approx(score_masks([truth], [ids], 2).mean)
+    true = score_masks([truth], [ids], 2)
+    assert found.true == pytest.approx((true.object_iou, true.mean))
     assert found.expected == expected_iou(ids, probabilities, np.ones(2))
 
 
@@ -392,22 +413,33 @@ def test_a_mean_is_shrunk_by_as_much_as_it_is_uncertain():
 
 
 def held_out(excess, true=0.6):
-    return [HeldOutImage(true + one, true, 0) for one in excess]
+    """Images whose object IoU is expected too high by `excess`, and whose mean IoU by half of it."""
+    return [HeldOutImage(IoU(true + one, 0.9 + one / 2), IoU(true, 0.9), 0) for one in excess]
 
 
 def test_each_image_is_corrected_by_what_the_others_showed():
     excess = np.array([0.1, 0.12, 0.08, 0.3])
     found = ExpectedIoU.learn(held_out(excess), np.ones(2))
-    assert found.bias == pytest.approx(shrunken_mean(excess))
+    assert found.bias == pytest.approx((shrunken_mean(excess), shrunken_mean(excess / 2)))
     without = [shrunken_mean(np.delete(excess, k)) for k in range(4)]
     np.testing.assert_allclose(found.errors, np.abs(excess - without))
 
 
 def test_estimates_are_corrected_and_stay_within_0_and_1():
     ids = np.array([[0, 1]])
-    for excess, expected in ((0.1, 0.9), (-0.1, 1.0)):
+    for excess, expected in ((0.1, (0.9, 0.95)), (-0.1, (1.0, 1.0))):
         model = ExpectedIoU.learn(held_out([excess] * 4), np.ones(2))
         assert model.estimate(ids, np.eye(2)[ids]) == pytest.approx(expected)
+
+
+def test_images_without_objects_show_no_error_of_the_object_iou():
+    empty = HeldOutImage(IoU(np.nan, 0.9), IoU(np.nan, 1.0), 0)
+    missed = HeldOutImage(IoU(np.nan, 0.9), IoU(0.0, 0.4), 1)
+    found = ExpectedIoU.learn([*held_out([0.1, 0.2]), empty, missed], np.ones(2))
+    assert found.errors.size == 2
+    assert found.bias.object == pytest.approx(shrunken_mean(np.array([0.1, 0.2])))
+    assert found.bias.mean == pytest.approx(shrunken_mean(np.array([0.05, 0.1, -0.1, 0.5])))
+    assert ExpectedIoU.learn([empty], np.ones(2)).bias.object == 0
 
 
 @pytest.mark.parametrize(("n", "has_80", "has_90"), [(0, 0, 0), (3, 0, 0), (4, 1, 0), (8, 1, 0), (9, 1, 1)])
@@ -421,9 +453,9 @@ def test_margins_are_refused_below_4_and_9_images(n, has_80, has_90):
 
 
 def test_what_is_told_names_the_margin():
-    found = ExpectedIoU(0.0, np.array([0.01, 0.02, 0.03, 0.064]), np.ones(2))
+    found = ExpectedIoU(IoU(0.0, 0.0), np.array([0.01, 0.02, 0.03, 0.064]), np.ones(2))
     assert found.summarise() == [
-        "Expected IoU of a new image is within 0.06 of the truth in 80 % of images (from 4 training images)."
+        "Expected object IoU of a new image is within 0.06 of the truth in 80 % of images (from 4 training images)."
     ]
 
 
@@ -431,7 +463,7 @@ def test_what_is_told_names_the_margin():
     ("bias", "words"), [(0.02, "too high by 0.020"), (-0.1, "too low by 0.100"), (0.0, "no correction")]
 )
 def test_the_correction_is_explained(bias, words):
-    assert words in ExpectedIoU(bias, np.full(9, 0.1), np.ones(2)).explain()
+    assert words in ExpectedIoU(IoU(bias, 0.3), np.full(9, 0.1), np.ones(2)).explain()
 
 
 def test_the_margins_cover_exchangeable_images_as_promised():
@@ -441,31 +473,31 @@ def test_the_margins_cover_exchangeable_images_as_promised():
     for _ in range(4000):
         excess = 0.05 + 0.1 * rng.standard_normal(11)
         model = ExpectedIoU.learn(held_out(excess[:10]), np.ones(2))
-        inside.append([abs(excess[10] - model.bias) <= model.margin(level) for level in (0.8, 0.9)])
+        inside.append([abs(excess[10] - model.bias.object) <= model.margin(level) for level in (0.8, 0.9)])
     np.testing.assert_allclose(np.mean(inside, axis=0), [0.8, 0.9], atol=0.02)
 
 
 def test_what_is_explained_names_both_margins():
-    found = ExpectedIoU(-0.0125, np.linspace(0.01, 0.09, 9), np.ones(2))
+    found = ExpectedIoU(IoU(-0.0125, 0.0), np.linspace(0.01, 0.09, 9), np.ones(2))
     assert found.explain() == (
-        "Expected IoU: from the probabilities of an image's pixels. On 9 held-out training images they were too low by "
-        f"{0.0125:.3f} on average, which is taken off. Margins: 0.080 in 80 % of images and 0.090 in 90 % of images; they "
-        "take 4 and 9 training images."
+        "Expected object IoU: from the probabilities of an image's pixels. On 9 held-out training images they were too low "
+        f"by {0.0125:.3f} on average, which is taken off. Margins: 0.080 in 80 % of images and 0.090 in 90 % of images; "
+        "they take 4 and 9 training images."
     )
-    few = ExpectedIoU(0.0, np.full(2, 0.1), np.ones(2))
+    few = ExpectedIoU(IoU(0.0, 0.0), np.full(2, 0.1), np.ones(2))
     assert few.explain() == (
-        "Expected IoU: from the probabilities of an image's pixels. On 2 held-out training images no correction of them is "
-        "certain enough to be made. Margins: unknown for 80 % of images and unknown for 90 % of images; they take 4 and 9 "
-        "training images."
+        "Expected object IoU: from the probabilities of an image's pixels. On 2 held-out training images no correction of "
+        "them is certain enough to be made. Margins: unknown for 80 % of images and unknown for 90 % of images; they take "
+        "4 and 9 training images."
     )
 
 
 def test_arrays_restore_it_and_have_the_shapes_told():
-    found = ExpectedIoU(0.25, np.array([0.1, 0.2, 0.3]), np.array([1.0, 0.5]))
+    found = ExpectedIoU(IoU(0.25, 0.125), np.array([0.1, 0.2, 0.3]), np.array([1.0, 0.5]))
     arrays = found.to_arrays()
     assert {name: array.shape for name, array in arrays.items()} == found.state_shapes(2)
     again = ExpectedIoU.from_arrays(arrays | {"other": np.zeros(1)})
-    assert again.bias == 0.25
+    assert again.bias == (0.25, 0.125)
     np.testing.assert_array_equal(again.errors, found.errors)
     np.testing.assert_array_equal(again.presence, found.presence)
 

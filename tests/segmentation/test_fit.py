@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from segkit.classifier.pixel_classifier import PixelClassifier
-from segkit.classifier.platt import PlattScaling
 from segkit.classifier.svm import LinearSVM
 from segkit.features import Channel, MultiscaleBank, PositionBank, ScatteringBank, StackedBank
 from segkit.features.normalised import even_grid
@@ -48,7 +47,7 @@ def make_recipe(**options):
         "training_pixels": 300,
         "threshold": "quantile",
         "smallest_region": 0.0,
-        "probability": "platt",
+        "probability": "calibrated",
         "random_state": 0,
     }
     return Recipe(**usual | options)
@@ -199,7 +198,7 @@ def test_workers_take_the_banks_or_the_folds_of_a_single_one(data, monkeypatch):
     [
         ({"penalties": None, "probability": "raw", "threshold": "zero"}, False),
         ({"penalties": [1.0], "probability": "raw", "threshold": "zero"}, True),
-        ({"penalties": None, "probability": "platt", "threshold": "zero"}, True),
+        ({"penalties": None, "probability": "calibrated", "threshold": "zero"}, True),
         ({"penalties": None, "probability": "raw", "threshold": "iou"}, True),
     ],
 )
@@ -240,7 +239,7 @@ def test_without_held_out_images_the_usual_settings_are_taken(data, n_images, pe
     with pytest.warns(UserWarning, match="too few annotated regions to hold any out"):
         found, rule = settings_of(recipe, replace(data, drawn=drawn), None)
     assert (found, rule.threshold, rule.otsu_weight) == (penalty, 0, 0)
-    np.testing.assert_array_equal(rule.platt.slope_, PlattScaling.identity(2).slope_)
+    assert rule.temperature == 1
 
 
 def test_nothing_is_warned_of_where_nothing_was_to_be_calibrated(data, recwarn):

@@ -54,7 +54,7 @@ def test_old_models_predict_what_they_did(golden):
     image, _ = picture()
     np.testing.assert_allclose(segmenter.decision_function(image), expected["decisions"], atol=1e-3)
     np.testing.assert_allclose(segmenter.predict_proba(image), expected["probabilities"], atol=1e-3)
-    threshold = segmenter.rule_.threshold_of(lambda: [expected["decisions"]])
+    threshold = segmenter.rule_.adapted_to(expected["decisions"][..., None]).threshold
     sure = np.abs(expected["decisions"] - threshold) > 1e-3
     np.testing.assert_array_equal(segmenter.predict(image)[sure], expected["labels"][sure])
     assert segmenter.classes_.tolist() == [0, 255]
@@ -79,7 +79,13 @@ def test_old_models_check_as_they_did(golden):
     segmenter = segkit.load(path)
     image, _ = picture()
     check = segmenter.segment(image).check
-    found = [check.expected_iou, check.margin_80, check.margin_90, check.distance]
+    found = [
+        check.expected_object_iou,
+        check.expected_mean_iou,
+        check.margin_80,
+        check.margin_90,
+        check.distance,
+    ]
     np.testing.assert_allclose(found, expected["check"], atol=1e-3)
     assert check.unlike == ()
     assert any(note.startswith("darker") for note in segmenter.segment(0.1 * image).check.unlike)
@@ -121,5 +127,11 @@ if __name__ == "__main__":
         probabilities=segmenter.predict_proba(image),
         labels=segmenter.predict(image),
         objects=segmenter.segment(image, objects=True).objects,
-        check=[check.expected_iou, check.margin_80, check.margin_90, check.distance],
+        check=[
+            check.expected_object_iou,
+            check.expected_mean_iou,
+            check.margin_80,
+            check.margin_90,
+            check.distance,
+        ],
     )

@@ -3,10 +3,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import expit
 
 from segkit.classifier.pixel_classifier import PixelClassifier
-from segkit.classifier.platt import PlattScaling
 from segkit.classifier.svm import LinearSVM
+from segkit.classifier.temperature import fit_temperature
 from segkit.evaluation.metrics import score_masks
 from segkit.images.sampling import PixelSample
 from segkit.kernels import LinearGaussianMixture, LinearMixture, MixtureRFF
@@ -20,6 +21,7 @@ from segkit.segmentation.held_out import (
 )
 from segkit.segmentation.segmenter import ALPHAS
 from segkit.segmentation.threshold import (
+    DecisionRule,
     best_threshold,
     image_threshold,
     label_pixels,
@@ -398,10 +400,20 @@ def test_expected_and_true_iou_of_each_image_are_those_of_the_other_images(rule)
         threshold = 0.0 if rule == "zero" else np.mean(own)
         weight = weight_of_otsu(3) if rule == "quantile+otsu" else 0.0
         ids = label_pixels(decisions, threshold, weight)
-        platt = PlattScaling().fit(held_decisions, sample.label, sample.weight)
-        expected = expected_iou(ids, platt.predict_proba(decisions), np.full(2, 4 / 5))
+        rule_of_others = DecisionRule(threshold, weight, 1.0, NO_LEAST)
+        scores = np.concatenate(
+            [
+                rule_of_others.adapted_to(held_decisions[part], sample.weight[part, None]).scores(
+                    held_decisions[part]
+                )
+                for part in (sample.image == k for k in np.unique(sample.image))
+            ]
+        )
+        fitted = replace(rule_of_others, temperature=fit_temperature(scores, sample.label, sample.weight))
+        expected = expected_iou(ids, fitted.probabilities(decisions), np.full(2, 4 / 5))
         assert image.expected == pytest.approx(expected, abs=1e-3)
-        assert image.true == pytest.approx(score_masks([grid.label[mine]], [ids], 2).mean, abs=0.02)
+        true = score_masks([grid.label[mine]], [ids], 2)
+        assert image.true == pytest.approx((true.object_iou, true.mean), abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -437,7 +449,7 @@ def test_an_image_whose_others_lack_a_class_is_not_compared():
     on_grid = np.where(grid.label == 1, 1.0, -1.0)[None, :, None].astype(np.float32)
     found = HeldOut([1.0], decisions, sample, image, 2, spread=Spread(grid, on_grid, NO_LEAST))
     [compared] = found.choose("zero").images
-    assert (compared.image, compared.true) == (1, 1)
+    assert (compared.image, compared.true) == (1, (1, 1))
 
 
 def test_presence_of_a_class_is_counted_over_the_other_images_only():
@@ -450,9 +462,9 @@ def test_presence_of_a_class_is_counted_over_the_other_images_only():
     sample = PixelSample(image, image, image, label, np.ones(12))
     compared = HeldOut([1.0], decisions, sample, image, 3, spread=spread).choose("zero").images
     others = image != 2
-    platt = PlattScaling().fit(decisions[0][others], label[others], np.ones(8))
-    background = platt.predict_proba(on_grid[0, :1])[0, 0]
-    assert compared[2].expected == pytest.approx(background / (1 + 3 / 4))
+    scores = np.stack([np.zeros(8), decisions[0][others][:, 0]], axis=1)
+    background = expit(1 / fit_temperature(scores, label[others], np.ones(8)))
+    assert compared[2].expected.mean == pytest.approx(background / (1 + 3 / 4))
 
 
 @pytest.mark.parametrize(("n_images", "kind"), [(3, "images"), (1, "blocks")])

@@ -32,7 +32,15 @@ def outcome(*rows, **options):
 
 
 def of_iou(**by_image):
-    return outcome(*(ImageRow(name, WRITTEN, expected_iou=value) for name, value in by_image.items()))
+    """Images of some object IoU; the mean IoU is .9 of each whose score is known."""
+    return outcome(
+        *(
+            ImageRow(
+                name, WRITTEN, expected_object_iou=value, expected_mean_iou=None if name == "none" else 0.9
+            )
+            for name, value in by_image.items()
+        )
+    )
 
 
 def warned(n):
@@ -89,11 +97,14 @@ def test_the_first_three_warnings_are_told_and_the_others_counted(n, more):
     ("known", "told"),
     [
         ({}, None),
-        ({"a": None}, None),
-        ({"a": 0.0}, "Expected IoU: 0.00"),
-        ({"a": 0.75, "b": None}, "Expected IoU: 0.75"),
-        ({"a": 0.75, "b": 0.25}, "Expected IoU: 0.50 on average, lowest 0.25 (b)"),
-        ({"a": 0.9, "b": 0.6, "c": 0.96}, "Expected IoU: 0.82 on average, lowest 0.60 (b)"),
+        ({"none": None}, None),
+        ({"a": None}, "Expected mean IoU with background 0.90; no objects were found"),
+        ({"a": 0.0}, "Expected object IoU: 0.00; mean IoU with background 0.90"),
+        ({"a": 0.75, "b": None}, "Expected object IoU: 0.75; mean IoU with background 0.90"),
+        (
+            {"a": 0.9, "b": 0.6, "none": 0.96},
+            "Expected object IoU: 0.82 on average, lowest 0.60 (b); mean IoU with background 0.90",
+        ),
     ],
 )
 def test_the_mean_and_the_lowest_expected_iou_are_told(known, told):

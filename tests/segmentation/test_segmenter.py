@@ -9,7 +9,7 @@ from sklearn.base import clone
 import segkit
 from segkit import LinearMixture, LinearSVM, MixtureRFF, OrbitBank, ScatteringBank, Segmenter, StackedBank
 from segkit.classifier.pixel_classifier import PixelClassifier
-from segkit.classifier.platt import PlattScaling
+from segkit.classifier.temperature import fit_temperature
 from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
 from segkit.features import (
     ConvNetBank,
@@ -27,7 +27,7 @@ from segkit.kernels import Gaussian, LinearGaussianMixture, Polynomial
 from segkit.segmentation.held_out import HeldOut
 from segkit.segmentation.model_file import read_model, write_model
 from segkit.segmentation.regions import merge_small_regions
-from segkit.segmentation.threshold import label_pixels
+from segkit.segmentation.threshold import image_threshold, label_pixels
 from segkit.selection import ConditionalCovarianceSelector, MMDSelector
 
 BANK = ModuleBank((Module(n_scales=2, n_angles=3),))
@@ -180,7 +180,7 @@ def test_labels_follow_decisions_and_probabilities_are_calibrated(fitted, data):
     image = data[0][2].copy()
     image[4:6, 4:6] += 0.4  # a speck, smaller than any annotated disc
     decisions, labels = fitted.decision_function(image), fitted.predict(image)
-    ids = (decisions > fitted.rule_.threshold_of(lambda: [decisions])).astype(int)
+    ids = (decisions > fitted.rule_.adapted_to(decisions[..., None]).threshold).astype(int)
     assert 0 < (labels != ids).mean() < 0.1
     np.testing.assert_array_equal(labels, merge_small_regions(ids, fitted.rule_.least_areas))
     probabilities = fitted.predict_proba(image)
@@ -191,6 +191,24 @@ def test_labels_follow_decisions_and_probabilities_are_calibrated(fitted, data):
     both = fitted.segment(image)
     np.testing.assert_array_equal(both.labels, labels)
     np.testing.assert_array_equal(both.probability, probabilities)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("probability", ["calibrated", "raw"])
+@pytest.mark.parametrize("threshold", ["quantile+otsu", "quantile", "iou", "zero"])
+def test_labels_are_the_most_probable_classes(n_classes, probability, threshold):
+    """Of an image whose threshold moves far, too; small regions are not merged."""
+    images, masks = zip(*(picture(seed, n_classes=n_classes) for seed in range(3)), strict=True)
+    segmenter = linear(probability=probability, threshold=threshold, smallest_region=0)
+    segmenter.fit(images, masks)
+    other, _ = picture(7, n_classes=n_classes)
+    for image in (other, 0.4 * other, 1 - other):
+        found = segmenter.segment(image)
+        order = np.sort(found.probability, axis=2)
+        clear = order[:, :, -1] > order[:, :, -2]
+        assert clear.mean() > 0.99
+        most = segmenter.classes_[found.probability.argmax(axis=2)]
+        np.testing.assert_array_equal(found.labels[clear], most[clear])
 
 
 def test_raw_probability_is_the_logistic_function_of_the_decision(data):
@@ -489,8 +507,16 @@ def test_probabilities_are_fitted_to_held_out_decisions(data, monkeypatch):
     [(held_out, choice)] = seen
     pixels = held_out.sample
     decisions = held_out.decisions[held_out.penalties.index(choice.penalty)]
-    expected = PlattScaling.identity(2).fit(decisions, pixels.label, pixels.weight)
-    np.testing.assert_array_equal(segmenter.rule_.platt.slope_, expected.slope_)
+    scores = np.zeros((len(decisions), 2), dtype=np.float32)
+    for mine in (pixels.image == image for image in np.unique(pixels.image)):
+        threshold = image_threshold(
+            lambda mine=mine: [decisions[mine]],
+            segmenter.rule_.threshold,
+            segmenter.rule_.otsu_weight,
+            [pixels.weight[mine, None]],
+        )
+        scores[mine, 1] = decisions[mine, 0] - np.float32(threshold)
+    assert segmenter.rule_.temperature == fit_temperature(scores, pixels.label, pixels.weight)
     labels = [
         masks[image][row, col] for image, row, col in zip(pixels.image, pixels.row, pixels.col, strict=True)
     ]
@@ -698,7 +724,6 @@ def test_models_whose_parts_do_not_fit_are_refused(refusal, stored):
     [
         ({"scaler.scale": np.zeros}, "do not fit the rest: scaler.scale; copy"),
         ({"scaler.scale": np.negative}, "do not fit the rest: scaler.scale; copy"),
-        ({"platt.slope": lambda array: array[:0]}, "do not fit the rest: platt.slope; copy"),
         ({"svm.coef": np.ravel}, "planes of shape"),
         ({"svm.coef": lambda array: array.astype(np.int32)}, "array svm.coef is of dtype int32"),
         ({"svm.intercept": None}, "incomplete model, it lacks 'svm.intercept'"),
@@ -792,7 +817,7 @@ def test_options_changed_after_the_fit_wait_for_the_next(data, tmp_path):
     ("options", "told"),
     [
         ({"threshold": "otsu"}, "threshold='otsu': choose quantile+otsu or quantile or iou or zero"),
-        ({"probability": "x"}, "probability='x': choose platt or raw"),
+        ({"probability": "x"}, "probability='x': choose calibrated or raw"),
         ({"smallest_region": -0.1}, "smallest_region=-0.1: give a share from 0 to 1"),
         ({"smallest_region": 1.1}, "smallest_region=1.1: give a share from 0 to 1"),
         ({"alphas": []}, "alphas=[]: give one or more numbers above 0, or None"),
