@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit.errors import InputError, count
+from segkit.errors import InputError, count, first_few
 from segkit.images.coco import Coco
 from segkit.images.geojson import outlines_from_geojson
-from segkit.images.numbering import Mask, MasksAre
+from segkit.images.numbering import Mask, MasksAre, label_pieces
 from segkit.images.outlines import (
     NOT_ANNOTATED,
     OUTLINE_EXTENSIONS,
@@ -27,16 +28,19 @@ from segkit.images.outlines import (
 )
 from segkit.images.read import read_mask_with_notes
 from segkit.images.rois import outlines_from_rois
-from segkit.images.stems import page_names
+from segkit.images.stems import list_images, page_names
+
+_SAVE_CLASSES = "save masks of classes as one file, with a value for each class"
 
 
 @dataclass
 class OpenMask:
-    """A mask file: an array for each page, or outlines, that are drawn at the size of their image."""
+    """A mask file: an array for each page, or outlines, drawn at the size of their image; or a folder of objects."""
 
     path: Path
     arrays: list[NDArray[Any]] = field(default_factory=list)
     source: Outlines | Coco | None = None
+    is_folder: bool = False
 
     @property
     def n_pages(self) -> int | None:
@@ -73,6 +77,10 @@ class MaskReader:
         """Read a mask file."""
         if path in self._coco:
             return self._coco[path]
+        if path.is_dir():
+            labels, notes = read_objects(path)
+            self._notes += notes
+            return OpenMask(path, [labels], is_folder=True)
         if (source := open_objects(path)) is None:
             arrays, notes = read_mask_with_notes(path, axes=self.axes)
             self._notes += notes
@@ -102,7 +110,8 @@ class MaskReader:
             for name, wanted, page in zip(names, sizes or (), file.arrays, strict=False):
                 if page.shape != tuple(wanted):
                     raise size_fault(name, wanted, page.shape, kind=self.kind)
-            return [Mask(page, self.unlabelled) for page in file.arrays]
+            unlabelled = None if file.is_folder else self.unlabelled
+            return [Mask(page, unlabelled, is_outlined=file.is_folder) for page in file.arrays]
         outlines = self._outlines_of(file.source, stem, file.path)
         size = outlines.shape if sizes is None else sizes[0]
         if size is None:
@@ -183,6 +192,50 @@ def read_instances(path: str | Path, shape: tuple[int, int] | None = None) -> ND
     for note in reader.notes:
         warnings.warn(note, stacklevel=2)
     return labels
+
+
+def read_objects(folder: Path) -> tuple[NDArray[np.int32], list[str]]:
+    """Read a folder of masks of one object each as a label image, and notes; where objects overlap, the later one wins."""
+    files = [folder / path for path in list_images(folder)]
+    labels: NDArray[np.int32] | None = None
+    n_shared, in_pieces, notes = 0, list[str](), list[str]()
+    if not any(re.search(r"\d", path.stem) for path in files):
+        names = first_few([path.name for path in files])
+        raise InputError(
+            f"masks called {names}: objects, or classes? Number objects in their names; {_SAVE_CLASSES}",
+            source=folder,
+        )
+    for number, path in enumerate(files, start=1):
+        pages, told = read_mask_with_notes(path)
+        notes += told
+        values = np.unique(pages[0])
+        if len(pages) > 1 or len(values[values != 0]) > 1:
+            what = (
+                f"{len(pages)} pages"
+                if len(pages) > 1
+                else f"values {first_few([str(one) for one in values])}"
+            )
+            raise InputError(
+                f"{what} in a folder of masks of one object each, expected 0 and another value: name it like an image",
+                source=path,
+            )
+        labels = np.zeros(pages[0].shape, dtype=np.int32) if labels is None else labels
+        if pages[0].shape != labels.shape:
+            raise size_fault(path, labels.shape, pages[0].shape, kind="object")
+        inside = pages[0] != 0
+        n_shared += int(np.count_nonzero(labels[inside]))
+        in_pieces += [path.name] if label_pieces(inside)[1] > 1 else []
+        labels[inside] = number
+    assert labels is not None  # list_images found some
+    if 2 * len(in_pieces) > len(files):
+        raise InputError(
+            f"{len(in_pieces)} of {count(len(files), 'mask')} ({first_few(in_pieces, most=3)}) in several pieces, expected "
+            f"a file for each object: {_SAVE_CLASSES}",
+            source=folder,
+        )
+    if n_shared:
+        notes.append(f"{folder}: {count(n_shared, 'pixel')} of several objects: the later file counts there")
+    return labels, notes
 
 
 def open_objects(path: Path) -> Outlines | Coco | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath, PurePosixPath
 from typing import NamedTuple
 
 from segkit._common.lock import HIDDEN
@@ -24,6 +24,7 @@ from segkit.images.stems import (
     masks_beside_images,
     name_files,
     names_of,
+    object_folders,
     root_of,
     stem_of,
 )
@@ -110,13 +111,15 @@ def match_masks(
 ) -> Matches:
     """Find the mask of each image: of its name, or with a suffix, or outlines if there is no other.
 
-    NAME beside every NAME_mask is an image. `named` gives the image of each name; by default, names are stems.
+    NAME beside every NAME_mask is an image. A folder with the name of an image, or PLACE/masks beside PLACE/images of one
+    image, holds a file for each object. `named` gives the image of each name; by default, names are stems.
     """
     named = {stem: stem for stem in image_of} if named is None else named
+    files = _gather_objects(files, named)
     outlined = files.outlined
     own = {files.names(key)[0]: key for key in files.path_of if key not in outlined}
     beside = masks_beside_images(own)
-    is_mixed = 2 * len(beside) == len(own) and not beside.keys() & named.keys()
+    is_mixed = own.keys() - beside.keys() == set(beside.values()) and not beside.keys() & named.keys()
     found = Matches(among=sorted(own.keys() - beside.keys()) if is_mixed else [])
     masks_of: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     for key in sorted(files.path_of.keys() - {own[stem] for stem in found.among}):
@@ -140,6 +143,34 @@ def match_masks(
         found.notes.append(f"{count(len(left_out), 'file')} {told}")
     found.images = sorted(image_of.keys() - masks_of.keys())
     return found
+
+
+def _gather_objects(files: MaskFiles, named: Mapping[str, str]) -> MaskFiles:
+    """Take the folder of files that have no image of their names for the mask of the image that it belongs to."""
+    own = (
+        {key: files.names(key)[0] for key in files.path_of.keys() - files.outlined}
+        if not files.is_coco
+        else {}
+    )
+    image_of = object_folders({*own.values(), *named})
+    members: defaultdict[str, list[str]] = defaultdict(list)
+    for key, stem in sorted(own.items()):
+        if not named.keys() & set(files.names(key)):
+            members[PurePosixPath(stem).parent.as_posix()].append(key)
+    path_of, images = dict(files.path_of), set(image_of.values())
+    for folder, keys in members.items():
+        place = PurePosixPath(folder)
+        names = [folder, image_of.get(folder, ""), place.parent.as_posix() if place.name == "masks" else ""]
+        name = next((name for name in names if name in named), None)
+        if name is None or name in set(own.values()) - images:
+            continue
+        path_of = {
+            key: path
+            for key, path in path_of.items()
+            if key not in keys and own.get(key) not in (name, *images)
+        }
+        path_of[f"{name}.masks"] = files.path_of[keys[0]].parent
+    return replace(files, path_of=path_of)
 
 
 def pair(images: str | Path, masks: str | Path, *, only_annotated: bool = False) -> list[Pair]:
@@ -250,6 +281,8 @@ def _mask_of(image: Path, masks: Path) -> Path:
     found = [path for path in found if path.parent == masks] or found
     if len(found) == 1:
         return found[0]
+    if not found and (masks / image.stem).is_dir():  # a file for each object
+        return masks / image.stem
     told = f"no mask of the name {stem} in {masks}: add or rename it, or give the mask file"
     if found:
         told = f"{len(found)} masks of the name {stem} ({first_few([*map(str, found)])}), expected one: give that file"

@@ -74,7 +74,7 @@ class Mask:
     unlabelled : int, optional
         The value of pixels nobody annotated.
     is_outlined : bool, default=False
-        Whether the file holds outlines, which number objects.
+        Whether the file holds outlines, or is a folder of objects: both number objects.
     """
 
     values: NDArray[Any]

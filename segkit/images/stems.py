@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath
 
 from segkit.errors import InputError, one_line
 from segkit.images.findings import Findings
@@ -156,6 +156,20 @@ def names_of(path: PurePath) -> list[str]:
 
 
 def masks_beside_images(stems: Collection[str]) -> dict[str, str]:
-    """Return the image stem of each mask stem in one folder: NAME of NAME_mask, if both are there."""
-    named = {stem: image_name(stem) for stem in stems}
+    """Return the image stem of each mask stem in one folder: NAME of NAME_mask, if both are there.
+
+    The files of PLACE/masks are masks of the only image in PLACE/images.
+    """
+    folders = object_folders(stems)
+    named = {stem: folders.get(PurePosixPath(stem).parent.as_posix()) or image_name(stem) for stem in stems}
     return {stem: name for stem, name in named.items() if name is not None and name in stems}
+
+
+def object_folders(stems: Iterable[str]) -> dict[str, str]:
+    """Return the image of each folder of masks that lies beside one of a single image: PLACE/masks and PLACE/images."""
+    images = defaultdict[str, list[str]](list)
+    for stem in stems:
+        folder = PurePosixPath(stem).parent
+        if folder.name == "images" and folder.parent.name:
+            images[(folder.parent / "masks").as_posix()].append(stem)
+    return {folder: found[0] for folder, found in images.items() if len(found) == 1}

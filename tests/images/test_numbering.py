@@ -448,3 +448,62 @@ def test_crowds_in_pieces_may_be_groups(folders):
         "data.masks=instances; if groups, draw each object, or remove them"
     )
     assert np.count_nonzero(load_pairs(images, masks, masks_are="instances").instances[0] == 1) == 41
+
+
+def save_objects(folder, labels):
+    for number in range(1, labels.max() + 1):
+        save(folder / f"{number * 7919:x}.png", np.where(labels == number, 255, 0).astype(np.uint8))
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_file_for_each_object(tmp_path, is_nested):
+    """The layout of the Data Science Bowl, or a folder of masks with the name of each image."""
+    for name, n_objects in (("a.1", 3), ("b", 4)):
+        place = tmp_path / "data" / name
+        save(
+            place / "images" / f"{name}.png" if is_nested else tmp_path / "images" / f"{name}.png",
+            noise(name),
+        )
+        save_objects(place / "masks" if is_nested else place, squares(n_objects))
+    images = tmp_path / "data" if is_nested else tmp_path / "images"
+    dataset = load_pairs(images, tmp_path / "data")
+    assert dataset.stems == (["a.1/images/a.1", "b/images/b"] if is_nested else ["a.1", "b"])
+    assert dataset.messages == ["masks number objects: 7 objects in 2 masks"]
+    for found, n_objects in zip(dataset.instances, (3, 4), strict=True):
+        np.testing.assert_array_equal(found > 0, squares(n_objects) > 0)
+        assert len(np.unique(found)) == 1 + n_objects
+    if is_nested:
+        assert inspect_images(images).stems == dataset.stems
+    else:
+        assert load_pairs(images / "b.png", tmp_path / "data").instances[0].max() == 4
+
+
+def test_what_is_no_folder_of_objects(folders):
+    images, masks = folders
+    save(images / "a.png", noise("a"))
+    save_objects(masks / "a", squares(2))
+    save(masks / "a" / "9.png", np.where(squares(2) == 1, 1, 0).astype(np.uint8))
+    assert load_pairs(images, masks).messages == [
+        "masks number objects: 2 objects in 1 mask",
+        f"{masks / 'a'}: 16 pixels of several objects: the later file counts there",
+    ]
+    save(masks / "a" / "9.png", squares(2).astype(np.uint8))
+    assert complaint(images, masks) == (
+        f"{masks / 'a' / '9.png'}: values 0, 1, 2 in a folder of masks of one object each, expected 0 and another value: "
+        "name it like an image"
+    )
+    for path in (masks / "a").iterdir():
+        path.unlink()
+    for name, mask in (("cytoplasm", squares(9) == 1), ("nuclei", squares(9) == 2)):
+        save(masks / "a" / f"{name}.png", mask.astype(np.uint8))
+    cure = "save masks of classes as one file, with a value for each class"
+    assert complaint(images, masks) == (
+        f"{masks / 'a'}: masks called cytoplasm.png, nuclei.png: objects, or classes? Number objects in their names; {cure}"
+    )
+    save(masks / "a" / "class 3.png", (squares(9) > 4).astype(np.uint8))
+    for name in ("cytoplasm", "nuclei"):
+        save(masks / "a" / f"{name}.png", (squares(9) > 2).astype(np.uint8))
+    assert complaint(images, masks) == (
+        f"{masks / 'a'}: 3 of 3 masks (class 3.png, cytoplasm.png, nuclei.png) in several pieces, expected a file for each "
+        f"object: {cure}"
+    )
