@@ -87,6 +87,13 @@ class SetClasses(_Strict):
     classes: list[LabelClass]
 
 
+class SetAxes(_Strict):
+    """Names of the axes of files that do not name them."""
+
+    op: Literal["axes"]
+    axes: Annotated[str, Field(min_length=1, max_length=16)]
+
+
 class Settings(_Strict):
     """Whether to learn after each stroke, and whose predictions to show."""
 
@@ -109,7 +116,7 @@ class TileQuery(BaseModel):
     high: FiniteFloat | None = None
 
 
-Message = About | View | Stroke | Command | SetClasses | Settings | Export
+Message = About | View | Stroke | Command | SetClasses | SetAxes | Settings | Export
 _READER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="op")])
 
 

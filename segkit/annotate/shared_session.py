@@ -23,6 +23,7 @@ from segkit.annotate.messages import (
 from segkit.annotate.pictures import Pictures
 from segkit.errors import InputError
 from segkit.images import UNLABELLED
+from segkit.images.axes import AxesError
 from segkit.live import (
     Checked,
     Drawing,
@@ -124,10 +125,8 @@ class SharedSession:
 
     def __init__(self, project: Project, session: LiveSession) -> None:
         self.project, self.session = project, session
-        self._paths = {entry.key: entry.path for entry in project.images}
-        self.keys = set(self._paths)
         self._stamps: dict[str, tuple[int, int] | None] = {}  # of files, when they were opened last
-        self.pictures = Pictures(project.image)
+        self._list_images()
         self.tabs: set[TabQueue] = set()
         self._shown: str | None = None  # by the session
         self._one_at_a_time = asyncio.Lock()
@@ -138,6 +137,11 @@ class SharedSession:
         # Number of the last stroke of each page, so that one sent twice after a lost connection counts once.
         self._last: OrderedDict[str, int] = OrderedDict()
 
+    def _list_images(self) -> None:
+        self._paths = {entry.key: entry.path for entry in self.project.images}
+        self.keys = set(self._paths)
+        self.pictures = Pictures(self.project.image)
+
     # tabs
 
     async def add_tab(self, tab: TabQueue, page: str) -> None:
@@ -146,10 +150,7 @@ class SharedSession:
         self._states = await run_in_threadpool(self._read_states)
         greeting = {
             "op": "hello",
-            "images": [
-                {"key": one.key, "state": self._states[one.key], "page": one.page, "n_pages": one.n_pages}
-                for one in self.project.images
-            ],
+            **self._images(),
             "classes": self._classes(),
             "unlabelled": UNLABELLED,
             "has_model": self.session.has_model,
@@ -174,6 +175,9 @@ class SharedSession:
             await self._do(tab, page, message, payload)
         except FramingError:
             raise
+        except AxesError as error:
+            asked = {"image": image, "shape": error.shape, "choices": error.choices}
+            tab.send("ask axes", {"op": "ask_axes", **asked})
         except Exception as error:  # of segkit itself too: if the connection ended, the page would try again
             tab.send_error(explain(error))
 
@@ -193,6 +197,8 @@ class SharedSession:
                     self._acknowledge(tab, page, message.image)
             case messages.SetClasses():
                 await self._set_classes(message)
+            case messages.SetAxes():
+                await self._set_axes(message.axes)
             case messages.Settings():
                 await self._set(message)
             case messages.Export():
@@ -271,6 +277,18 @@ class SharedSession:
             await self._in_turn(lambda: self.session.set_classes(message.classes))
         finally:  # the page shows what is true, also after a refusal
             self._tell("classes", {"op": "classes", "classes": self._classes()})
+
+    async def _set_axes(self, axes: str) -> None:
+        def change() -> None:
+            self.session.set_axes(axes)
+            self._list_images()
+            self._shown, self._states = None, {}
+            self._states = self._read_states()
+
+        for tab in self.tabs:  # each opens its image again, which may have another name
+            tab.image = None
+        await self._in_turn(change)
+        self._tell("images", {"op": "images", **self._images()})
 
     async def _set(self, message: messages.Settings) -> None:
         def change() -> None:
@@ -367,6 +385,13 @@ class SharedSession:
         """Work on a thread, so that a slow disk does not stop the server; the session is asked one thing at a time."""
         async with self._one_at_a_time:
             return await run_in_threadpool(work)
+
+    def _images(self) -> dict[str, Any]:
+        images = [
+            {"key": one.key, "state": self._states[one.key], "page": one.page, "n_pages": one.n_pages}
+            for one in self.project.images
+        ]
+        return {"images": images, "axes": self.project.reading.unnamed}
 
     def _settings(self) -> dict[str, Any]:
         return {"live": self.session.live, "source": self.session.source}

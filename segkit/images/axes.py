@@ -45,6 +45,14 @@ class Stack:
     layout: Layout
 
 
+class AxesError(InputError):
+    """A file whose axes nothing names: their lengths, and names that these allow, each with its meaning."""
+
+    def __init__(self, message: str, path: Path, shape: Sequence[int], choices: dict[str, str]) -> None:
+        super().__init__(message, source=path)
+        self.shape, self.choices = tuple(shape), choices
+
+
 def check_axes(axes: str) -> str:
     """Return names of axes in capitals; refuse what names none."""
     letters = str(axes).strip().upper()
@@ -91,21 +99,25 @@ def name_axes(
     n_pages = math.prod(length for length, letter in zip(shape, letters, strict=True) if letter == UNKNOWN)
     if n_pages == 1:
         return _as_planes(letters)
-    sizes = " x ".join(map(str, shape))
+    sizes, choices = " x ".join(map(str, shape)), _choices(letters, shape)
     if given is not None:
-        raise InputError(
+        raise AxesError(
             f"{len(shape)} axes ({sizes}) without names, data.axes={given} names {len(given)}: give a letter for "
-            f"each axis, {_choices(letters, shape)}",
-            source=path,
+            f"each axis, {_listed(choices)}",
+            path,
+            shape,
+            choices,
         )
     if unnamed is not None and _fits(unnamed, letters):
         return unnamed
     # a mask has no channels, so that as many pages of an image are planes
     if n_pages == n_masks and not _has_several(letters, shape):
         return _as_planes(letters)
-    raise InputError(
-        f"{sizes} pixels, and the file does not say what its axes are: give --set data.axes={_choices(letters, shape)}",
-        source=path,
+    raise AxesError(
+        f"{sizes} pixels, and the file does not say what its axes are: give --set data.axes={_listed(choices)}",
+        path,
+        shape,
+        choices,
     )
 
 
@@ -125,13 +137,18 @@ def plane_axes(path: Path, own: str, shape: Sequence[int], *, given: str | None 
     return _as_planes(letters)
 
 
-def _choices(letters: str, shape: Sequence[int]) -> str:
+def _choices(letters: str, shape: Sequence[int]) -> dict[str, str]:
     """Offer names of the axes that the sizes allow: channels come last if these are fewer than rows and columns."""
-    offered = f"{_as_planes(letters)} (planes) or {_as_channels(letters)} (channels)"
+    offered = {_as_planes(letters): "planes", _as_channels(letters): "channels"}
     if not letters.endswith(f"{UNKNOWN}YX") or shape[-1] >= min(shape[-3:-1]):
         return offered
-    last = f"{_as_planes(letters[:-3])}YXC (channels last)"
-    return last if shape[-1] < SMALLEST_SIDE else f"{last}, {offered}"
+    last = {f"{_as_planes(letters[:-3])}YXC": "channels last"}
+    return last if shape[-1] < SMALLEST_SIDE else last | offered
+
+
+def _listed(choices: dict[str, str]) -> str:
+    named = [f"{axes} ({meaning})" for axes, meaning in choices.items()]
+    return " or ".join(filter(None, (", ".join(named[:-1]), named[-1])))
 
 
 def _has_several(letters: str, shape: Sequence[int]) -> bool:

@@ -244,8 +244,8 @@ def check_image(image: ArrayLike, *, name: str = "image") -> None:
         raise InputError(f"every pixel is {image.flat[0]:g}: leave out this blank image", source=name)
 
 
-def count_pages(path: str | Path, *, axes: str | None = None) -> int:
-    """Count the pages of an image file, from its header."""
+def count_pages(path: str | Path, *, axes: str | None = None, unnamed: str | None = None) -> int:
+    """Count the pages of an image file, from its header; axes are named as for `read_stack`."""
     path = Path(path)
     check_path(path)
     if is_microscopy(path):
@@ -253,7 +253,7 @@ def count_pages(path: str | Path, *, axes: str | None = None) -> int:
     if path.suffix.lower() not in TIFF_EXTENSIONS:
         return 1
     with decoding(path), open_tiff(path) as file:
-        naming = _Naming(path, axes)
+        naming = _Naming(path, axes, unnamed=unnamed)
         return sum(
             math.prod(
                 length for length, axis in zip(series.shape, naming.of(series), strict=True) if is_page(axis)

@@ -17,6 +17,7 @@ from PIL import Image
 
 from segkit._common.files import atomic, is_full
 from segkit.errors import InputError, OutputError, first_few
+from segkit.images.axes import check_axes
 from segkit.images.headers import is_lossy
 from segkit.images.labels import UNLABELLED, LabelMap
 from segkit.images.matching import match
@@ -40,6 +41,7 @@ class StoredProject(NamedTuple):
     classes: list[LabelClass]
     accepted: set[str]
     digests: dict[str, str]
+    axes: str | None = None  # of files that do not name them
 
 
 def read_project(path: Path) -> StoredProject:
@@ -58,7 +60,14 @@ def read_project(path: Path) -> StoredProject:
         classes = check_classes([LabelClass(**one) for one in entries["classes"]])
         digests = {str(key): str(digest) for key, digest in entries["sha256"].items()}
         accepted = {str(key) for key in entries["accepted"]}
-        return StoredProject(path.parent / str(entries["images"]), classes, accepted, digests)
+        axes = entries.get("axes")
+        return StoredProject(
+            path.parent / str(entries["images"]),
+            classes,
+            accepted,
+            digests,
+            None if axes is None else check_axes(axes),
+        )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         if isinstance(error, InputError) and error.source is not None:
             raise
@@ -74,6 +83,7 @@ def write_project(path: Path, stored: StoredProject) -> None:
         "format": FORMAT,
         "images": _relative(stored.images, path.parent),
         "classes": [asdict(one) for one in stored.classes],
+        "axes": stored.axes,
         "accepted": sorted(stored.accepted),
         "sha256": dict(sorted(stored.digests.items())),
     }

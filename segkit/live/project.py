@@ -9,7 +9,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -223,7 +223,7 @@ class Project(BaseProject):
         self.source, self.output = Path(images), Path(output)
         self._root = root_of(self.source)
         self.reading = reading or Reading()
-        self.images = _entries(self.source, self.reading.axes)
+        self.images = _entries(self.source, self.reading)
         self.messages: list[str] = []
         refuse_nesting(self.source, self.output)
         self._by_key = {entry.key: entry for entry in self.images}
@@ -369,9 +369,32 @@ class Project(BaseProject):
             self._accepted.add(key)
         return patch
 
+    def set_axes(self, axes: str) -> None:
+        """Name the axes of all files that do not name them, as in `Reading`; `images` then lists their pages anew.
+
+        It is kept in ``project.json``. An InputError says that the letters make no sense, or that files with labels would
+        have other pages; the axes then stay.
+        """
+        former = self.reading
+        with self._guard:
+            begun = {key: self._by_key[key].n_pages for key in self.annotated()}
+            self._read_by(replace(former, unnamed=axes))
+            changed = [key for key, n in begun.items() if getattr(self._by_key.get(key), "n_pages", 0) != n]
+            if changed:
+                self._read_by(former)
+                raise InputError(
+                    f"axes {axes}: {count(len(changed), 'image')} with labels would have other pages "
+                    f"({first_few(changed)}): erase these labels first, or keep the axes"
+                )
+            self._store(self.classes, self._stored.digests)
+
     def training_files(self) -> tuple[Path, Path]:
         """Return the folders of images and of saved label images."""
         return self.source, self.masks
+
+    def _read_by(self, reading: Reading) -> None:
+        self.reading, self.images = reading, _entries(self.source, reading)
+        self._by_key = {entry.key: entry for entry in self.images}
 
     def _open(self, classes: list[LabelClass] | None, masks: str | Path | None) -> None:
         """Read or begin the project, and take masks over."""
@@ -392,6 +415,8 @@ class Project(BaseProject):
                     f"these images, or another output folder"
                 )
             self.classes = stored.classes
+            if stored.axes is not None:
+                self._read_by(replace(self.reading, unnamed=stored.axes))
         self._stored = stored or StoredProject(self.source, [], set(), {})
         self._check_labels(listed)
         self._on_disk = self._find_annotated()
@@ -532,13 +557,13 @@ class Project(BaseProject):
     def _store(self, classes: Sequence[LabelClass], digests: dict[str, str]) -> None:
         """Write project.json if it changes, then take note of what it holds."""
         accepted = {key for key in self._accepted if self.accepted(key)}
-        project = StoredProject(self.source, list(classes), accepted, digests)
+        project = StoredProject(self.source, list(classes), accepted, digests, self.reading.unnamed)
         if project != self._stored:
             write_project(self.output / "project.json", project)
             self._stored = project
 
 
-def _entries(source: Path, axes: str | None) -> list[ImageEntry]:
+def _entries(source: Path, reading: Reading) -> list[ImageEntry]:
     """List the images of a folder; pages of a file one by one."""
     listed = find_images(source)
     for note in listed.notes:
@@ -547,7 +572,7 @@ def _entries(source: Path, axes: str | None) -> list[ImageEntry]:
     for relative in listed.paths:
         path, stem = root_of(source) / relative, stem_of(relative)
         try:
-            n_pages = count_pages(path, axes=axes)
+            n_pages = count_pages(path, axes=reading.axes, unnamed=reading.unnamed)
         except InputError:  # told when it is opened: others can be annotated meanwhile
             n_pages = 1
         keys = [stem] if n_pages == 1 else [f"{stem}#{page + 1}" for page in range(n_pages)]

@@ -330,6 +330,24 @@ class LiveSession:
         """Rename, recolour or add classes; see `Project.set_classes`."""
         self.project.set_classes(classes)
 
+    def set_axes(self, axes: str) -> None:
+        """Name the axes of files that do not name them, and read all images anew; see `Project.set_axes`."""
+        if not isinstance(self.project, Project):
+            raise InputError("images in memory have no files: give arrays (H, W) or (H, W, C)")
+        with self._work:
+            self.project.set_axes(axes)
+            for held in (self._features, self._glimpses, self._labelled, self._regions):
+                held.clear()
+            self._ahead.clear()
+            self._broken.clear()
+            self._n_channels = self._learner = self._model = None
+            with self._news:
+                self._stale = set(self.project.annotated())
+                self._needs_fit = bool(self._stale)
+                self._shown = self._canvas = None
+                self._generation += 1
+        self._wake()
+
     def use(self, source: Source) -> None:
         """Show predictions of the strokes, or of the opened model; without one it raises an InputError."""
         if source == "model" and self._opened is None:
@@ -805,6 +823,9 @@ def hand_over(
         raise InputError("nothing is labelled yet: draw strokes of two classes or more, then export")
     options = config.model_dump(mode="json", exclude_defaults=True)
     of_images = {key: value for key, value in options.get("data", {}).items() if key in ("axes", "range")}
+    if isinstance(project, Project) and (named := project.reading.unnamed) is not None:
+        # planes need no option: there is a label image of each, and new files are read alike
+        of_images |= {"axes": named} if len(named) > len("ZYX") or "C" in named else {}
     of_masks = project.training_options() | {"masks": "classes", "only_annotated": True}
     options["data"] = of_images | of_masks
     settings = Config.from_options(options)

@@ -3,13 +3,15 @@
 import contextlib
 import queue
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from scipy import ndimage
 
 from segkit.errors import InputError
-from segkit.images import UNLABELLED
+from segkit.images import UNLABELLED, Reading
+from segkit.images.axes import AxesError
 from segkit.live import (
     Advised,
     ArrayProject,
@@ -27,16 +29,20 @@ from segkit.live import (
 
 
 class FakeProject(ArrayProject):
-    """Images in memory; those of the set `broken` have vanished."""
+    """Images in memory; those of the set `broken` have vanished, those of `unnamed` do not name their axes."""
 
     def __init__(self, arrays, output="out"):
-        self.broken, self._accepted = set(), set()
+        self.broken, self.unnamed, self._accepted = set(), set(), set()
+        self.reading = Reading()
         super().__init__(arrays, output=output)
         self.images = [ImageEntry(key, Path(f"{key}.png"), 0, 1) for key in arrays]
 
     def _entry(self, key):
         if key in self.broken:
             raise InputError(f"{key}.png: no such file: it was there before; put it back")
+        if key in self.unnamed:
+            choices = {"ZYX": "planes", "CYX": "channels"}
+            raise AxesError("its axes have no names", Path(f"{key}.png"), (3, 60, 80), choices)
         return super()._entry(key)
 
     def accepted(self, key):
@@ -90,6 +96,10 @@ class FakeSession:
 
     def set_classes(self, classes):
         self.project.set_classes(classes)
+
+    def set_axes(self, axes):
+        self.project.reading = replace(self.project.reading, unnamed=axes)
+        self.project.unnamed.clear()
 
     def use(self, source):
         self.source = source

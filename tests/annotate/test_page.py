@@ -253,6 +253,28 @@ def test_a_prediction_that_may_be_wrong_is_not_taken_at_one_click(page, running,
     wait_for(lambda: (running.labels() == (np.arange(WIDTH) >= 40)).all())
 
 
+def test_axes_are_asked_for_in_place_of_an_empty_stage(page, running):
+    running.project.unnamed.add("b")
+    page.keys(Keys.PAGE_DOWN)
+    wait_for(lambda: page.id("ask-axes").is_displayed())
+    assert page.id("ask-axes-title").text == "What are the axes of b?"
+    assert page.css("#axes-choices button").text == "ZYX: 3 planes, 60 rows, 80 columns"
+    page.run("document.body.focus()")
+    page.chord(Keys.SHIFT, Keys.ARROW_RIGHT)
+    page.chord(Keys.ENTER)  # a cross draws nothing on an image that is not there
+    page.css("#axes-choices button:last-child").click()
+    wait_for(lambda: "image b" in page.stage.get_attribute("aria-label"))
+    assert not page.id("ask-axes").is_displayed()
+    assert running.n_labelled() == running.n_labelled(key="b") == 0
+    assert page.run("return document.getElementById('axes-named').textContent") == "CYX"
+    page.run("document.getElementById('contrast').open = true")
+    page.id("axes-change").click()
+    assert page.id("axes-letters").get_attribute("value") == "CYX"
+    page.id("axes-cancel").click()
+    page.draw((20, 10), (20, 20))
+    wait_for(lambda: running.n_labelled(key="b"))
+
+
 def test_the_probability_of_a_class_that_is_not_the_most_probable_is_not_named(page, running):
     page.draw((20, 60), (30, 60))
     wait_for(lambda: running.n_labelled(1))

@@ -256,6 +256,19 @@ def test_images_that_vanish_and_full_disks(tab, project, session):
     assert tab.until("failed")[0]["message"].endswith("make room, then draw on")
 
 
+def test_axes_are_asked_for_and_then_the_images_are_listed_anew(tab, project):
+    project.unnamed.add(OTHER)
+    tab.send({"op": "open", "image": OTHER})
+    asked = tab.until("ask_axes", image=OTHER)[0]
+    assert (asked["shape"], list(asked["choices"])) == ([3, 60, 80], ["ZYX", "CYX"])
+    tab.send({"op": "axes", "axes": "XYZ"})
+    assert "X comes before Y" in tab.until("failed")[0]["message"]
+    tab.send({"op": "axes", "axes": "ZYX"})
+    listed = tab.until("images")[0]
+    assert ([one["key"] for one in listed["images"]], listed["axes"]) == (["a", OTHER], "ZYX")
+    tab.open(OTHER)
+
+
 def test_faults_of_segkit_itself_do_not_end_the_connection(tab, session, monkeypatch):
     monkeypatch.setattr(session, "undo", lambda key: 1 / 0)
     tab.send({"op": "undo", "image": "a", "seq": 1})

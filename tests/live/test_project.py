@@ -16,6 +16,7 @@ from PIL import Image
 
 from segkit.errors import InputError, OutputError
 from segkit.images import Reading, load_pairs, read_mask, write_mask
+from segkit.images.axes import AxesError
 from segkit.live import ImageEntry, LabelClass, Project
 from tests.live.conftest import complaint
 
@@ -575,3 +576,41 @@ def test_labels_that_another_program_writes_are_not_overwritten(images, output, 
         np.testing.assert_array_equal(read_mask(path)[0], drawing.labels)
         drawing.undo()
         project.save(key)  # our own writing is no change of others
+
+
+@pytest.fixture
+def plain(tmp_path):
+    """Three pages that nobody named, and a stack that names its planes."""
+    (tmp_path / "images").mkdir()
+    for name, metadata in (("plain", None), ("z", {"axes": "ZYX"})):
+        tifffile.imwrite(
+            tmp_path / "images" / f"{name}.tif", NOISE, photometric="minisblack", metadata=metadata
+        )
+    return tmp_path / "images"
+
+
+Z = [f"z#{page}" for page in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("axes", "keys", "shape"),
+    [("zyx", ["plain#1", "plain#2", "plain#3"], (10, 12, 1)), ("CYX", ["plain"], (10, 12, 3))],
+)
+def test_axes_that_files_do_not_name_can_be_named_and_are_kept(plain, output, axes, keys, shape):
+    with Project(plain, output) as project:
+        assert [entry.key for entry in project.images] == ["plain", *Z]
+        with pytest.raises(AxesError) as caught:
+            project.image("plain")
+        assert (caught.value.shape, list(caught.value.choices)) == (NOISE.shape, ["ZYX", "CYX"])
+        project.set_axes(axes)
+        assert [entry.key for entry in project.images] == [*keys, *Z]  # files that name their axes keep them
+        assert project.image(keys[0]).shape == shape
+        paint(project, keys[0])
+    with Project(plain, output) as project:
+        assert project.annotated() == [keys[0]]
+        assert project.image(keys[-1]).shape == shape
+        other = {"zyx": "CYX", "CYX": "ZYX"}[axes]
+        told = complaint(InputError, project.set_axes, other)
+        assert f"1 image with labels would have other pages ({keys[0]}): erase these labels first" in told
+        assert [entry.key for entry in project.images] == [*keys, *Z]
+        assert "X comes before Y" in complaint(InputError, project.set_axes, "XYC")

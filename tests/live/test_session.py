@@ -2,11 +2,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import tifffile
 
 import segkit.live.features
 from segkit.config.schema import Config
 from segkit.errors import ConfigError, InputError, OutputError
 from segkit.images import load_pairs, read_mask, write_image
+from segkit.images.axes import AxesError
 from segkit.live import (
     ArrayProject,
     Checked,
@@ -22,7 +24,7 @@ from segkit.live import (
     Status,
 )
 from segkit.segmentation.segmenter import load
-from tests.live.conftest import PATIENCE, draw, learn, listen, rebuilt
+from tests.live.conftest import PATIENCE, blobs, draw, learn, listen, rebuilt
 
 
 def test_strokes_in_prediction_out(session, heard, truth):
@@ -284,6 +286,34 @@ def test_a_model_of_other_classes_is_refused(project, cache, model):
 def test_without_an_opened_model_there_is_none_to_use(session):
     with pytest.raises(InputError, match="no trained model was opened"):
         session.use("model")
+
+
+def test_axes_named_in_a_session_change_its_images_and_reach_the_exported_model(folder, cache, truth):
+    planes = np.stack([blobs((64, 80), seed)[0] for seed in (0, 0, 1, 1)])
+    pixels = np.rint(255 * planes).astype(np.uint8)
+    (folder / "plain").mkdir()
+    for name in "pq":
+        tifffile.imwrite(folder / "plain" / f"{name}.tif", pixels, photometric="minisblack", metadata=None)
+    quick = Config.load(None, ["training.pixels=2000", "selection.pixels=500"])
+    project = Project(folder / "plain", folder / "out")
+    with project, LiveSession(project, cache=cache, config=quick) as session:
+        with pytest.raises(AxesError):
+            session.open("p")
+        session.set_axes("ZYX")
+        session.open("p#3")
+        assert session.wait(PATIENCE)  # features of one channel
+        session.set_axes("CYX")
+        session.open("p")
+        draw(session, "p", truth["a"])
+        assert session.wait(PATIENCE)
+        assert (session.predict("q")[0] == truth["a"]).mean() > 0.95
+        model = load(session.export().model)
+        assert (model.n_image_channels_, model.reading_.axes) == (4, "CYX")
+
+
+def test_arrays_have_no_axes_to_name(cache):
+    with LiveSession(ArrayProject(), cache=cache) as session, pytest.raises(InputError, match="in memory"):
+        session.set_axes("ZYX")
 
 
 def test_strokes_of_no_class(session):

@@ -8,8 +8,8 @@ export class Gallery {
     this.rows = new Map();
   }
 
-  setImages(images) {
-    const same = images.length === this.rows.size && images.every((entry) => this.rows.has(entry.key));
+  setImages(images, anew = false) {
+    const same = !anew && images.length === this.rows.size && images.every((entry) => this.rows.has(entry.key));
     if (!same) {
       this.rows.clear();
       this.list.replaceChildren(...images.map((entry) => this.row(entry)));
@@ -26,6 +26,7 @@ export class Gallery {
     button.title = n_pages > 1 ? `${key} (page ${page + 1} of ${n_pages})` : key;
     picture.loading = "lazy";
     picture.alt = "";
+    picture.addEventListener("error", () => picture.removeAttribute("src")); // told when the image is opened
     picture.src = `/thumbnail/${encodeURIComponent(key)}`;
     name.className = "name";
     name.textContent = key;

@@ -1,5 +1,6 @@
 // The page of segkit annotate: what each message and each control does.
 
+import { AxesQuestion } from "./axes.js";
 import { Classes } from "./classes.js";
 import { Connection } from "./connection.js";
 import { drawCurve } from "./curve.js";
@@ -62,6 +63,7 @@ function show(key) {
   if (!key || key === wanted) return;
   drawing.end();
   wanted = key;
+  axes.hide();
   history.replaceState(null, "", `#${encodeURIComponent(key)}`);
   gallery.setCurrent(key);
   connection.send({ op: "open", image: key });
@@ -93,6 +95,7 @@ const connection = new Connection({
     setSettings(message);
     classes.set(message.classes);
     showSaved();
+    axes.setNamed(message.axes);
     const keys = message.images.map((entry) => entry.key);
     if (first) setStatus("Connected");
     const asked = decodeURIComponent(location.hash.slice(1));
@@ -100,8 +103,28 @@ const connection = new Connection({
     wanted = null;
     show(key);
   },
+  images(message) { // the axes of files were named
+    const keys = message.images.map((entry) => entry.key);
+    const stem = (key) => key.replace(/#\d+$/, "");
+    const next = keys.find((key) => key === wanted) ?? keys.find((key) => stem(key) === stem(wanted)) ?? keys[0];
+    image = wanted = null;
+    drawing.setImage(null);
+    gallery.setImages(message.images, true);
+    axes.setNamed(message.axes);
+    overlay.clearPrediction();
+    show(next);
+  },
+  ask_axes(message) {
+    if (message.image !== wanted) return;
+    image = null; // nothing may be drawn on the former one
+    drawing.setImage(null);
+    byId("image-name").textContent = message.image;
+    setStatus("This file does not say what its axes are");
+    axes.ask(message.image, message.shape, message.choices);
+  },
   image(message) {
     if (message.image !== wanted) return;
+    axes.hide();
     const isNew = image?.image !== message.image;
     const fits = image && image.height === message.height && image.width === message.width;
     image = message;
@@ -253,7 +276,7 @@ const percent = (share) => `${Math.round(100 * share)} %`;
 function setChecked(message) {
   checked = message;
   byId("checked").hidden = !message;
-  byId("checked").textContent = `Expected object IoU of this image: ${expectation()}`;
+  byId("checked").textContent = `Expected object IoU here: ${expectation()}`;
 }
 
 const expectation = () => (checked?.object_iou == null ? "unknown" : percent(checked.object_iou));
@@ -323,6 +346,7 @@ const classes = new Classes(
     overlay.choose(value);
   },
 );
+const axes = new AxesQuestion((letters) => ask({ op: "axes", axes: letters }));
 const contrast = new Contrast((query) => {
   tiles.setContrast(query);
   view.invalidate(imageLayer);
