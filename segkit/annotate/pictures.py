@@ -12,27 +12,24 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from segkit.errors import InputError
+from segkit.images.contrast import Depth, contrast_of, depth_of
 
 TILE = 512
 THUMBNAIL = 192
 _MOST_THUMBNAILS = 2000
 # Pyramids kept in memory: the image in work is always kept.
 _MEMORY = 2**29
-_PERCENTILES = (0.35, 99.65)  # as ImageJ's automatic contrast
-_SAMPLE = 2**20  # pixels from which depth and percentiles are taken
 # Colours of the channels of an image that has neither 1 nor 3: magenta, green, yellow, blue, orange, grey.
 _TINTS = np.array(
     [(1, 0, 1), (0, 1, 0), (1, 1, 0), (0.2, 0.4, 1), (1, 0.5, 0), (0.6, 0.6, 0.6)], dtype=np.float32
 )
-
-Depth = Literal["8", "16", "float"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +51,7 @@ class Pyramid:
 
 def build_pyramid(image: NDArray[np.float32]) -> Pyramid:
     """Halve an image until it fits a tile."""
-    sample = _sample(image)
-    depth = _depth_of(sample)
+    depth = depth_of(image)
     offset, span = 0.0, 1.0
     if depth == "float":  # a narrow range would lose its steps
         offset = float(image.min())
@@ -69,7 +65,7 @@ def build_pyramid(image: NDArray[np.float32]) -> Pyramid:
     if depth == "8":
         low, high = np.zeros(n_channels), np.ones(n_channels)
     else:
-        low, high = np.percentile(sample.reshape(-1, n_channels), _PERCENTILES, axis=0).astype(np.float64)
+        low, high = contrast_of(image)
     return Pyramid(levels, depth, offset, span / largest, low, high)
 
 
@@ -173,17 +169,3 @@ class Pictures:
         small = Image.fromarray(render_tile(pyramid, len(pyramid.levels) - 1, 0, 0))
         small.thumbnail((THUMBNAIL, THUMBNAIL))
         return encode(np.asarray(small), compression=6)
-
-
-def _sample(image: NDArray[np.float32]) -> NDArray[np.float32]:
-    stride = max(1, int(np.sqrt(image.shape[0] * image.shape[1] / _SAMPLE)))
-    return image[::stride, ::stride]
-
-
-def _depth_of(sample: NDArray[np.float32]) -> Depth:
-    """Infer the depth of the file from the values: those of 8 bits are multiples of 1/255."""
-    for depth, largest, tolerance in (("8", 255, 1e-4), ("16", 65535, 2e-2)):
-        steps = sample * np.float32(largest)
-        if np.abs(steps - np.rint(steps)).max() < tolerance:
-            return depth  # type: ignore[return-value]
-    return "float"

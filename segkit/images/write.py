@@ -15,6 +15,7 @@ from scipy import ndimage
 from segkit._common.files import saving
 from segkit.errors import InputError, OutputError
 from segkit.images.axes import Layout
+from segkit.images.contrast import contrast_of, depth_of
 from segkit.images.labels import UNLABELLED
 from segkit.images.outlines import check_label_image
 from segkit.images.pixel_size import Physical, PixelSize, png_options, tiff_options
@@ -215,8 +216,8 @@ def overlay(image: ArrayLike, ids: ArrayLike, *, line_width: int | None = None) 
     Parameters
     ----------
     image : array-like of shape (H, W) or (H, W, C), float in [0, 1]
-        The image. Three channels are shown as RGB; any other number by their mean, in grey, stretched
-        between its 0.5th and 99.5th percentile.
+        The image. Three channels are shown as RGB, any other number by their mean, in grey. Contrast is stretched between
+        the 0.35th and 99.65th percentile, but for RGB of 8 bits.
     ids : array-like of shape (H, W), int
         Class ids. Class 0 (the background) and unlabelled pixels (255) stay as they are.
     line_width : int, optional
@@ -263,13 +264,17 @@ def line_width_of(shape: tuple[int, ...]) -> int:
 
 
 def to_rgb(image: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the colours in which an image (H, W) or (H, W, C) is shown, (H, W, 3) in [0, 1]."""
-    if image.ndim == 3 and image.shape[2] == 3:
+    """Return the colours in which an image (H, W) or (H, W, C) is shown, (H, W, 3) in [0, 1].
+
+    Colours of 8 bits are shown as they are; other files may use a part of their range only.
+    """
+    is_colour = image.ndim == 3 and image.shape[2] == 3
+    if is_colour and depth_of(image) == "8":
         return image.clip(0, 1)
-    grey = image if image.ndim == 2 else image.mean(axis=2)
-    low, high = np.percentile(grey, (0.5, 99.5))
-    stretched = (grey - low) / max(high - low, np.finfo(np.float64).tiny)
-    return np.repeat(stretched.clip(0, 1)[:, :, None], 3, axis=2)
+    shown = image if is_colour else np.atleast_3d(image).mean(axis=2, keepdims=True)
+    low, high = contrast_of(shown)
+    stretched = (shown - low) / (high - low)
+    return np.repeat(stretched.clip(0, 1), 1 if is_colour else 3, axis=2)
 
 
 def _physical(layout: Layout | None, pixel_size: PixelSize | None, z_step: float | None) -> Physical:

@@ -37,7 +37,7 @@ def test_the_border_of_the_image_is_no_outline():
     labels = np.zeros((20, 30), dtype=int)
     labels[:8, :9] = 1
     picture = object_overlay(np.full((20, 30), 0.5), labels, line_width=2)
-    assert colours_of(picture, (slice(0, 6), slice(0, 7))) == {(0, 0, 0)}
+    assert colours_of(picture, (slice(0, 6), slice(0, 7))) == {(128, 128, 128)}
     assert colours_of(picture, (slice(6, 8), slice(0, 9))) == {tuple(OBJECT_COLOURS[0])}
 
 
