@@ -14,13 +14,10 @@ from segkit.errors import InputError
 
 _ALPHA = (EXTRASAMPLE.ASSOCALPHA, EXTRASAMPLE.UNASSALPHA)
 _PLAIN = (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB, PHOTOMETRIC.MASK, PHOTOMETRIC.LINEAR_RAW)
-# These give YCbCr as it is stored, JPEG gives RGB.
-_LOSSLESS = (
-    COMPRESSION.NONE,
-    COMPRESSION.LZW,
-    COMPRESSION.ADOBE_DEFLATE,
-    COMPRESSION.DEFLATE,
-    COMPRESSION.PACKBITS,
+# These give RGB of YCbCr, others what is stored.
+_CONVERTING = (
+    *(COMPRESSION.JPEG, COMPRESSION.OJPEG, COMPRESSION.ALT_JPEG, COMPRESSION.JPEG_LOSSY, COMPRESSION.WEBP),
+    *(COMPRESSION.JPEGXL, COMPRESSION.APERIO_JP2000_YCBC, COMPRESSION.JPEG2000, COMPRESSION.JPEGXR),
 )
 _ENDS = (63, 192)  # a binary mask stays in the outer quarters of 0..255 whatever JPEG or soft brushes do
 _LEAST_SHARE = 0.95
@@ -61,6 +58,10 @@ def as_shown(
         is_alpha = [extra in _ALPHA for extra in extras]
         alpha = rest[..., is_alpha.index(True)] if any(is_alpha) else None
         others = [rest[..., [place]] for place, dropped in enumerate(is_alpha) if not dropped]
+        if (
+            is_mask and alpha is None and len(others) == 1 and is_flat(array)
+        ):  # as Photoshop saves a selection
+            alpha, others = rest[..., 0], []
     if page.photometric == PHOTOMETRIC.PALETTE:
         table = _in_8_bits(page.colormap.T)
         array = values_of_palette(array, table, path) if is_mask else table[array]
@@ -76,7 +77,7 @@ def _grey_or_rgb(array: NDArray[Any], page: Any, path: Path, *, is_mask: bool) -
     kind, bits = page.photometric, page.bitspersample
     is_cmyk = kind == PHOTOMETRIC.SEPARATED and array.shape[-1] == 4 and array.dtype.kind == "u"
     is_cmyk = is_cmyk and page.tags.valueof("InkSet", 1) == 1
-    is_rgb = kind == PHOTOMETRIC.YCBCR and page.compression not in _LOSSLESS
+    is_rgb = kind == PHOTOMETRIC.YCBCR and page.compression in _CONVERTING
     if kind not in (*_PLAIN, PHOTOMETRIC.MINISWHITE) and not is_cmyk and not is_rgb:
         raise InputError(
             f"its colours are {getattr(kind, 'name', kind)}, expected grey, a palette, RGB or CMYK: save it as RGB",

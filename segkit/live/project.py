@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -223,8 +222,11 @@ class Project(BaseProject):
         self.source, self.output = Path(images), Path(output)
         self._root = root_of(self.source)
         self.reading = reading or Reading()
-        self.images = _entries(self.source, self.reading)
-        self.messages: list[str] = []
+        is_same = masks is not None and _same_folder(Path(masks), self.source)
+        found = find_images(self.source, with_masks=is_same)
+        self._listed = found.paths
+        self.images = _entries(self.source, found.paths, self.reading)
+        self.messages = found.notes
         refuse_nesting(self.source, self.output)
         self._by_key = {entry.key: entry for entry in self.images}
         self._saved: dict[str, int] = {}  # versions of drawings on disk
@@ -393,7 +395,7 @@ class Project(BaseProject):
         return self.source, self.masks
 
     def _read_by(self, reading: Reading) -> None:
-        self.reading, self.images = reading, _entries(self.source, reading)
+        self.reading, self.images = reading, _entries(self.source, self._listed, reading)
         self._by_key = {entry.key: entry for entry in self.images}
 
     def _open(self, classes: list[LabelClass] | None, masks: str | Path | None) -> None:
@@ -428,7 +430,8 @@ class Project(BaseProject):
         if masks is not None and not _same_folder(Path(masks), self.masks):
             known = classes if classes is not None or stored is None else self.classes
             existing = read_existing(self.source, Path(masks), known, self.reading)
-            self.messages, taken = existing.messages, existing.labels
+            self.messages += [told for told in existing.messages if told not in self.messages]
+            taken = existing.labels
             classes = check_classes(existing.classes)
         if stored is None:
             self.classes = classes or self.classes
@@ -563,13 +566,10 @@ class Project(BaseProject):
             self._stored = project
 
 
-def _entries(source: Path, reading: Reading) -> list[ImageEntry]:
+def _entries(source: Path, listed: Sequence[Path], reading: Reading) -> list[ImageEntry]:
     """List the images of a folder; pages of a file one by one."""
-    listed = find_images(source)
-    for note in listed.notes:
-        warnings.warn(note, UserWarning, stacklevel=2)
     entries = []
-    for relative in listed.paths:
+    for relative in listed:
         path, stem = root_of(source) / relative, stem_of(relative)
         try:
             n_pages = count_pages(path, axes=reading.axes, unnamed=reading.unnamed)

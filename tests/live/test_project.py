@@ -73,10 +73,10 @@ def paint(project, key, value=1, corner=(0, 0), mask=DOT):
 def test_entries_are_images_in_order(images, output):
     save(images / "a_mask.png", NOISE[0])
     save(images / ".hidden.png", NOISE[0])
-    told = r"1 mask beside the images \(a_mask.png\), 1 hidden image \(.hidden.png\)"
-    with pytest.warns(UserWarning, match=told):
-        opened = Project(images, output)
-    with opened as project:
+    with Project(images, output) as project:
+        left_out = "1 hidden image (.hidden.png)"
+        told = f"left out of {images}: 1 mask beside the images (a_mask.png), {left_out}"
+        assert project.messages == [told]
         assert project.images == [
             ImageEntry("a", images / "a.png", 0, 1),
             ImageEntry("c", images / "c.png", 0, 1),
