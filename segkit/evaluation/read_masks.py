@@ -31,6 +31,7 @@ from segkit.images.numbering import (
     describe_broken,
     hold_one_value,
     look_like_instances,
+    with_legend,
 )
 from segkit.images.outlines import check_ids
 from segkit.images.read import read_planes
@@ -105,6 +106,7 @@ def read_folders(
         told = f"missing from these scores ({first_few(sorted(failed), most=3)})"
         notes.insert(0, f"{len(failed)} of {count(len(failed) + n_files, 'true mask')} {told}")
     truths, guesses = {item.stem: item.truth for item in items}, {item.stem: item.guess for item in items}
+    options = with_legend(options, [*truths.values(), *guesses.values()])
     numbered = which_number_objects(truths, guesses, options)
     odd = [stem for stem, guess in guesses.items() if unlabelled in guess.held]
     if odd and not numbered[1]:
@@ -389,7 +391,7 @@ def _read_both(
                 blank.append(stem)
             else:
                 found.items.append(_Item(stem, file, page, *masks))
-    found.notes += [*readers[0].notes, *readers[1].notes]
+    found.notes += dict.fromkeys([*readers[0].notes, *readers[1].notes])
     if blank:
         found.notes.append(
             f"{count(len(blank), 'plane')} of true masks without a labelled pixel not scored ({first_few(blank)})"

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from segkit.errors import InputError, count, first_few
 from segkit.images.coco import Coco
 from segkit.images.geojson import outlines_from_geojson
+from segkit.images.legend import Legend, find_legend, number_colours
 from segkit.images.numbering import Mask, MasksAre, label_pieces
 from segkit.images.outlines import (
     NOT_ANNOTATED,
@@ -41,6 +42,7 @@ class OpenMask:
     arrays: list[NDArray[Any]] = field(default_factory=list)
     source: Outlines | Coco | None = None
     is_folder: bool = False
+    names: dict[int, str] | None = None
 
     @property
     def n_pages(self) -> int | None:
@@ -65,13 +67,15 @@ class MaskReader:
         self.axes, self.unlabelled, self.kind = axes, unlabelled, kind
         self._all_objects = masks_are == "instances"
         self._coco: dict[Path, OpenMask] = {}
+        self._legends: dict[Path, Legend | None] = {}
         self._notes: list[str] = []
         self._oddities: dict[str, Oddities] = {}
 
     @property
     def notes(self) -> list[str]:
         """Notes on the files that were read, and on outlines that are not in the label images as they were drawn."""
-        return [*self._notes, *describe_oddities(self._oddities)]
+        used = [legend.describe() for legend in self._legends.values() if legend is not None]
+        return [*self._notes, *dict.fromkeys(used), *describe_oddities(self._oddities)]
 
     def open(self, path: Path) -> OpenMask:
         """Read a mask file."""
@@ -82,9 +86,10 @@ class MaskReader:
             self._notes += notes
             return OpenMask(path, [labels], is_folder=True)
         if (source := open_objects(path)) is None:
-            arrays, notes = read_mask_with_notes(path, axes=self.axes)
+            colours = _Colours(path, self._legends, are_objects=self._all_objects)
+            arrays, notes = read_mask_with_notes(path, axes=self.axes, of_colours=colours.read)
             self._notes += notes
-            return OpenMask(path, arrays)
+            return OpenMask(path, arrays, names=colours.names)
         found = OpenMask(path, source=source)
         if isinstance(source, Coco):
             self._coco[path] = found
@@ -111,7 +116,9 @@ class MaskReader:
                 if page.shape != tuple(wanted):
                     raise size_fault(name, wanted, page.shape, kind=self.kind)
             unlabelled = None if file.is_folder else self.unlabelled
-            return [Mask(page, unlabelled, is_outlined=file.is_folder) for page in file.arrays]
+            return [
+                Mask(page, unlabelled, is_outlined=file.is_folder, names=file.names) for page in file.arrays
+            ]
         outlines = self._outlines_of(file.source, stem, file.path)
         size = outlines.shape if sizes is None else sizes[0]
         if size is None:
@@ -138,6 +145,38 @@ class MaskReader:
                 source=path,
             )
         return source.outlines(known, all_objects=self._all_objects)
+
+
+@dataclass
+class _Colours:
+    """Colours of a mask: classes by the legend of its folder, which is found once, or a number for each object."""
+
+    path: Path
+    legends: dict[Path, Legend | None]
+    are_objects: bool
+    names: dict[int, str] | None = None
+
+    def read(self, page: NDArray[Any]) -> NDArray[Any] | None:
+        """Return the values of a page of colours; None if nothing tells them."""
+        if page.shape[2] != len("RGB") or page.dtype != np.uint8:
+            return None
+        if self.are_objects:
+            return number_colours(page, name=str(self.path))
+        folder = self.path.parent
+        if folder not in self.legends:
+            self.legends[folder] = find_legend(self.path)
+        if (legend := self.legends[folder]) is None:
+            if (page == page[:, :, :1]).all():
+                return None
+            raise InputError(
+                "coloured mask without a legend, expected one value per pixel: save it as a grey or palette image, or put "
+                "labelmap.txt beside it, with a line NAME:RED,GREEN,BLUE for each class (or is this the image, and the "
+                "folders are swapped?)",
+                source=self.path,
+            )
+        values = legend.read(page, name=str(self.path))
+        self.names = None if values is None else dict(enumerate(legend.names.values()))
+        return values
 
 
 def size_fault(

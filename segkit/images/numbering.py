@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -75,11 +75,14 @@ class Mask:
         The value of pixels nobody annotated.
     is_outlined : bool, default=False
         Whether the file holds outlines, or is a folder of objects: both number objects.
+    names : mapping of int to str, optional
+        Classes of the values, by the legend of a mask whose colours stand for classes.
     """
 
     values: NDArray[Any]
     unlabelled: int | None = None
     is_outlined: bool = False
+    names: Mapping[int, str] | None = None
 
     @cached_property
     def held(self) -> dict[int, int]:
@@ -113,6 +116,16 @@ class Mask:
         classes = np.where(self.labels > 0, OBJECT, BACKGROUND).astype(np.uint8)
         classes[self.is_unlabelled] = UNLABELLED_OBJECT
         return classes
+
+
+def with_legend(options: MaskOptions, masks: Iterable[Mask]) -> MaskOptions:
+    """Name the values of masks as their legend does, unless the user names them or says that they number objects."""
+    masks = list(masks)
+    names = {value: name for mask in masks for value, name in (mask.names or {}).items()}
+    held = {value for mask in masks for value in mask.held}
+    if not names or options.labels is not None or options.masks_are == "instances":
+        return options
+    return options._replace(labels={value: names[value] for value in sorted(names) if value in held})
 
 
 def describe_numbers(masks: Mapping[str, Mask], options: MaskOptions) -> list[str] | None:

@@ -31,6 +31,7 @@ from segkit.images.numbering import (
     compare_with_classes,
     describe_broken,
     describe_numbers,
+    with_legend,
 )
 from segkit.images.outlines import ALL_OBJECTS
 from segkit.images.pixel_size import FoundSize, PixelSize, find_pixel_size, read_z_step
@@ -265,6 +266,7 @@ def _interpret(found: Survey, options: MaskOptions, *, has_objects: bool, has_bl
     n_faults, shown = len(found.faults), options.unlabelled
     names = [item.page.stem for item in found.items]
     masks = found.masks = {item.page.stem: item.mask for item in found.items}
+    options = with_legend(options, masks.values())
     if has_objects:
         if options.masks_are == "instances":
             fault = "data.instances beside data.masks=instances: objects twice, leave one of the two out"

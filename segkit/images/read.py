@@ -35,6 +35,7 @@ from segkit.images.shown import (
 from segkit.images.tiff import images_in, open_tiff
 
 TIFF_EXTENSIONS = FORMATS["TIFF"].extensions
+OfColours = Callable[[NDArray[Any]], NDArray[Any] | None]
 IMAGE_EXTENSIONS = (*(ending for known in FORMATS.values() for ending in known.extensions), *READERS)
 
 _PILLOW = {name: known.reader for name, known in FORMATS.items() if known.reader is not None}
@@ -293,12 +294,17 @@ def read_mask(path: str | Path) -> list[NDArray[Any]]:
 
 
 def read_mask_with_notes(
-    path: str | Path, *, axes: str | None = None
+    path: str | Path, *, axes: str | None = None, of_colours: OfColours | None = None
 ) -> tuple[list[NDArray[Any]], list[str]]:
-    """Read a mask as `read_mask` does, with the warnings as a list for the caller to show at leisure."""
+    """Read a mask as `read_mask` does, with the warnings as a list for the caller to show at leisure.
+
+    `of_colours` turns a page (H, W, 3) into values, or gives None if it cannot.
+    """
     # a mask has one value per pixel: its pages cannot be channels
     pages = read_stack(path, is_mask=True, axes=axes, unnamed="any").pages
     has_losses = is_lossy(Path(path))
+    if of_colours is not None and not has_losses:
+        pages = [page if page.ndim == 2 or (values := of_colours(page)) is None else values for page in pages]
     masks = [_one_value_per_pixel(page, str(path), _MOST_LOSS if has_losses else 0) for page in pages]
     if not has_losses:
         return masks, []

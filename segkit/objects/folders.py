@@ -26,6 +26,7 @@ from segkit.images.numbering import (
     check_options,
     describe_numbers,
     label_pieces,
+    with_legend,
 )
 from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
 from segkit.images.pixel_size import GIVEN, FoundSize, check_pixel_size, find_pixel_size
@@ -210,6 +211,7 @@ def _read_pair(
 
 def _classes(masks: Mapping[str, Mask], options: MaskOptions) -> tuple[LabelMap | None, list[str]]:
     """Find the classes of masks, None if they number objects, and describe how they are read."""
+    options = with_legend(options, masks.values())
     if (told := describe_numbers(masks, options)) is not None:
         return None, told
     label_map = _label_map(masks, options)

@@ -234,7 +234,7 @@ def test_every_fault_in_one_message(complete):
         f"{images / 'small.png'}: image of 5 x 8 pixels, mask of 6 x 8, expected one size: "
         f"export the mask at the size of the image"
     )
-    assert rest[3].startswith(f"{masks / 'tinted.png'}: coloured mask with 3 channels")
+    assert rest[3].startswith(f"{masks / 'tinted.png'}: coloured mask without a legend")
     assert rest[4] == (
         "images differ in their number of channels (1 with 1, 1 with 2, 3 with 3), expected one: "
         "convert all to grey or all to RGB"
