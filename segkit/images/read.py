@@ -29,6 +29,7 @@ from segkit.images.shown import (
     check_tables,
     drop_alpha,
     is_flat,
+    note_on_inversion,
     offset_in,
     values_of_palette,
 )
@@ -547,7 +548,7 @@ def _read_tiff(path: Path, notes: list[str], naming: _Naming, *, is_mask: bool) 
         notes += _of_turning(tags.valueof(_ORIENTATION, 1), size)
         named = [naming.of(series) for series in all_series]
         offset, noted = offset_in(file)
-        notes += noted
+        notes += noted + ([] if is_mask else note_on_inversion(file))
 
         def show(array: NDArray[Any], page: Any) -> NDArray[Any]:
             colours, alpha = as_shown(array, page, path, offset=offset, is_mask=is_mask)

@@ -23,6 +23,13 @@ _ENDS = (63, 192)  # a binary mask stays in the outer quarters of 0..255 whateve
 _LEAST_SHARE = 0.95
 
 
+def note_on_inversion(file: tifffile.TiffFile) -> list[str]:
+    """Note that Fiji shows other values than it measures."""
+    if not file.is_imagej or file.pages.first.photometric != PHOTOMETRIC.MINISWHITE:
+        return []
+    return ["an inverting lookup table of Fiji's: read as it is shown, so that intensities are inverted too"]
+
+
 def offset_in(file: tifffile.TiffFile) -> tuple[int, list[str]]:
     """Return what Fiji adds to the numbers of a file to show them, -32768 for int16, and a note on it."""
     told = (file.imagej_metadata or {}) if file.is_imagej else {}
@@ -63,7 +70,7 @@ def as_shown(
         ):  # as Photoshop saves a selection
             alpha, others = rest[..., 0], []
     if page.photometric == PHOTOMETRIC.PALETTE:
-        table = _in_8_bits(page.colormap.T)
+        table, array = _in_8_bits(page.colormap.T), array.astype(np.uint8) if array.dtype == bool else array
         array = values_of_palette(array, table, path) if is_mask else table[array]
     else:
         array = _grey_or_rgb(array, page, path, is_mask=is_mask)
@@ -147,7 +154,8 @@ def drop_alpha(
     colours: NDArray[Any], alpha: NDArray[Any], path: Path, notes: list[str], *, is_mask: bool
 ) -> NDArray[Any]:
     """Return colours, samples on the last axis, or the alpha channel if it holds the mask; note what it hides."""
-    if alpha.min() < alpha.max() and is_flat(colours):
+    tells = alpha.min() < alpha.max()
+    if tells and is_flat(colours):
         if not is_mask:
             told = "its colours are the same everywhere, the picture is in its alpha channel: save that as a grey image"
             raise InputError(told, source=path)
@@ -158,7 +166,7 @@ def drop_alpha(
         return sharp[..., None]
     is_hidden = alpha == 0
     if share := float(np.mean(is_hidden)):
-        if is_mask and colours[is_hidden].any():
+        if is_mask and tells and colours[is_hidden].any():
             raise InputError(
                 f"{share:.1%} of its pixels are fully transparent and hide values above 0: save it without alpha "
                 "channel (GIMP: Image, Flatten Image)",

@@ -85,7 +85,8 @@ def _packed(values, bits):
 def test_masks_of_fiji_with_an_inverting_table_are_asked_about(tmp_path):
     path = write(tmp_path / "a.tif", OBJECTS, photometric="miniswhite", imagej=True)
     assert complaint(read_mask, path) == f"{path}: {CURE}"
-    np.testing.assert_array_equal(read_pages(path)[0], 255 - OBJECTS)
+    with pytest.warns(UserWarning, match="read as it is shown, so that intensities are inverted too"):
+        np.testing.assert_array_equal(read_pages(path)[0], 255 - OBJECTS)
     # numbers of objects are what they are
     path = write(tmp_path / "b.tif", GREY, photometric="miniswhite", imagej=True)
     np.testing.assert_array_equal(read_mask(path)[0], GREY)
@@ -138,6 +139,16 @@ def test_black_and_white_in_reverse_order_are_a_mask_as_shown(tmp_path, name):
         image.save(tmp_path / name)
     np.testing.assert_array_equal(read_mask(tmp_path / name)[0], OBJECTS > 0)
     assert np.asarray(Image.open(tmp_path / name).convert("L")).max(where=OBJECTS == 0, initial=0) == 0
+
+
+def test_tables_of_two_colours(tmp_path):
+    path = write(tmp_path / "a.tif", OBJECTS > 0, extratags=[(320, "H", 6, (65535, 0, 0, 0, 0, 65535), True)])
+    with tifffile.TiffFile(path, mode="r+b") as file:
+        file.pages.first.tags["PhotometricInterpretation"].overwrite(3)
+    np.testing.assert_array_equal(
+        read_pages(path)[0], np.array([(255, 0, 0), (0, 0, 255)])[(OBJECTS > 0) * 1]
+    )
+    np.testing.assert_array_equal(read_mask(path)[0], OBJECTS > 0)
 
 
 def test_cmyk_is_read_as_rgb(tmp_path):
@@ -198,9 +209,10 @@ def test_masks_that_hide_values_are_refused(tmp_path):
     assert "the mask is its alpha channel, which is not black and white" in complaint(
         read_mask, tmp_path / "a.png"
     )
-    Image.fromarray(np.dstack([OBJECTS, OBJECTS])).save(tmp_path / "a.png")  # nothing is hidden
-    with pytest.warns(UserWarning, match="fully transparent"):
-        np.testing.assert_array_equal(read_mask(tmp_path / "a.png")[0], OBJECTS)
+    for alpha in (OBJECTS, np.zeros_like(OBJECTS)):  # which hide nothing, or tell nothing
+        Image.fromarray(np.dstack([OBJECTS, alpha])).save(tmp_path / "a.png")
+        with pytest.warns(UserWarning, match="fully transparent"):
+            np.testing.assert_array_equal(read_mask(tmp_path / "a.png")[0], OBJECTS)
 
 
 def test_the_offset_of_fiji_is_taken_off(tmp_path):
