@@ -80,9 +80,9 @@ def _own_metadata(file: tifffile.TiffFile, path: Path, notes: list[str]) -> str 
     if own in name_of and len(name_of) == 1 and binary is None:
         return None
     n_pages = len(file.pages)
-    if len(name_of) > 1:
-        verb = "plane is" if n_pages == 1 else f"{n_pages} planes are"
-        notes.append(f"one of {len(name_of)} files of an OME-TIFF set: its own {verb} read")
+    first = path.with_name(PurePath(next(iter(name_of.values()), "")).name or path.name)
+    if len(name_of) > 1 and (first == path or not first.exists()):  # once for a set
+        notes.append(f"one of {len(name_of)} files of an OME-TIFF set: each gives its own planes")
     if own in name_of or not name_of:
         return _part_of(root, own, n_pages)
     # neither its name nor its number is known: it was renamed, which matters little if all files are alike

@@ -115,10 +115,14 @@ def test_each_file_of_a_set_gives_its_own_planes(tmp_path, along, order, fate):
 def test_a_note_tells_that_there_are_others(tmp_path):
     write_set(tmp_path, "T")
     with pytest.warns(
-        UserWarning, match="s_T0.ome.tif: one of 3 files of an OME-TIFF set: its own 4 planes are read$"
+        UserWarning, match="s_T0.ome.tif: one of 3 files of an OME-TIFF set: each gives its own planes$"
     ):
         read_pages(tmp_path / "s_T0.ome.tif")
-    assert len(list_images(tmp_path)) == 3
+    read_pages(tmp_path / "s_T1.ome.tif")  # it was told of the first
+    (tmp_path / "s_T0.ome.tif").unlink()
+    with pytest.warns(UserWarning, match="s_T1.ome.tif: one of 3 files"):
+        read_pages(tmp_path / "s_T1.ome.tif")
+    assert len(list_images(tmp_path)) == 2
 
 
 @pytest.mark.filterwarnings("ignore:.*files of an OME-TIFF set")
