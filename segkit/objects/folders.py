@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from segkit._common import Progress, pass_on
 from segkit.errors import InputError, OutputError, count, first_few
-from segkit.images import IMAGE_EXTENSIONS, UNLABELLED, LabelMap, PixelSize, read_pages
+from segkit.images import IMAGE_EXTENSIONS, UNLABELLED, LabelMap, PixelSize
+from segkit.images.axes import Stack
 from segkit.images.findings import Findings
 from segkit.images.labels import MOST_CLASSES
 from segkit.images.masks import MaskReader
@@ -30,7 +31,7 @@ from segkit.images.numbering import (
 )
 from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
 from segkit.images.pixel_size import GIVEN, FoundSize, check_pixel_size, find_pixel_size
-from segkit.images.read import image_from_page
+from segkit.images.read import image_from_page, read_stack
 from segkit.images.stems import Files, files_by_stem, page_names, stem_of
 from segkit.objects.measure import measure
 from segkit.objects.pictures import write_object_overlay
@@ -191,8 +192,8 @@ def _read_fitting(
     reader: MaskReader, mask: Path, stem: str, image: Path | None, *, is_shown: bool
 ) -> list[Mask]:
     """Read masks that fit their image, and keep what is known of them."""
-    pictures, pages = _read_pair(reader, mask, stem, image)
-    for picture in pictures or () if is_shown else ():  # it can be
+    stack, pages = _read_pair(reader, mask, stem, image)
+    for picture in stack.pages if stack is not None and is_shown else ():  # it can be
         image_from_page(picture, name=str(image))
     for page in pages:
         page.drop_values()
@@ -201,12 +202,12 @@ def _read_fitting(
 
 def _read_pair(
     reader: MaskReader, mask: Path, stem: str, image: Path | None
-) -> tuple[list[NDArray[Any]] | None, list[Mask]]:
+) -> tuple[Stack | None, list[Mask]]:
     """Return the pages of the image, if there is one, and the mask of each page."""
     file = reader.open(mask)
-    pages = None if image is None else read_pages(image, n_masks=file.n_pages, axes=reader.axes)
-    sizes = None if pages is None else [page.shape[:2] for page in pages]
-    return pages, reader.pages(file, stem, sizes, image)
+    stack = None if image is None else read_stack(image, n_masks=file.n_pages, axes=reader.axes)
+    sizes = None if stack is None else [page.shape[:2] for page in stack.pages]
+    return stack, reader.pages(file, stem, sizes, image)
 
 
 def _classes(masks: Mapping[str, Mask], options: MaskOptions) -> tuple[LabelMap | None, list[str]]:
@@ -243,15 +244,16 @@ def _measure_file(
     overlay: bool,
 ) -> Iterator[ImageObjects]:
     """Measure each page of a file, and draw it."""
-    of_image, pages = _read_pair(reader, job.mask, job.stem, job.image)
-    pictures = [None] * len(pages) if of_image is None else of_image
+    stack, pages = _read_pair(reader, job.mask, job.stem, job.image)
+    pictures = [None] * len(pages) if stack is None else stack.pages
+    channels = () if stack is None else stack.layout.channels
     file = job.image or job.mask
     is_image = file.suffix.lower() in IMAGE_EXTENSIONS  # outlines do not tell the size of a pixel
     found = find_pixel_size(file) if is_image and given is None else FoundSize(given, GIVEN)
     pixel_size = found.size
     for number, (name, page, picture) in enumerate(zip(job.names, pages, pictures, strict=True)):
         labels, classes = _number(page, label_map)
-        objects = measure(labels, picture, classes=classes, pixel_size=pixel_size)
+        objects = measure(labels, picture, classes=classes, pixel_size=pixel_size, channels=channels)
         if label_map is not None:
             objects["class"] = np.array(label_map.names)[objects["class"]]
         if overlay and picture is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ def measure(
     probability: ArrayLike | None = None,
     classes: ArrayLike | Mapping[int, str] | None = None,
     pixel_size: float | tuple[float, float] | None = None,
+    channels: Sequence[str] = (),
 ) -> Table:
     """Measure every object of a label image.
 
@@ -39,6 +40,8 @@ def measure(
         each object by its number.
     pixel_size : float or tuple of float, optional
         Height and width of a pixel in micrometres, or one number for both.
+    channels : sequence of str, optional
+        Names of the channels of an image (H, W, C), such as DAPI; left out if they are not C different ones.
 
     Returns
     -------
@@ -50,7 +53,8 @@ def measure(
         - ``perimeter``, ``axis_major_length``, ``axis_minor_length``, ``eccentricity``, ``solidity``;
         - ``touches_border``, whether the border of the image may cut the object;
         - ``intensity_mean``, ``intensity_std`` of an image (H, W); ``intensity_mean-0``, ``intensity_std-0``, ... of
-          each channel of an image (H, W, C);
+          each channel of an image (H, W, C), or ``intensity_mean_DAPI``, ``intensity_std_DAPI``, ... where `channels` names
+          them;
         - ``probability``, the mean over the object, and ``class``, where given;
         - ``area_um2``, ``perimeter_um``, ``centroid_um-0``, ``centroid_um-1``, ``axis_major_length_um`` and
           ``axis_minor_length_um`` where the pixel size is known. The perimeter is NaN where pixels are not square. The
@@ -86,10 +90,11 @@ def measure(
     inside = labels > 0
     owner = runs.of_pixels()
     if image is not None:
-        table |= _intensities(_fitting(image, labels, "image", n_dims=(2, 3)), inside, owner, runs)
+        pixels = _fitting(image, labels, "image", n_dims=(2, 3))
+        table |= _intensities(pixels, inside, owner, runs, channels)
     if probability is not None:
-        pixels = _fitting(probability, labels, "probability map")[inside]
-        table["probability"] = add_up(pixels, owner, runs.n_objects) / runs.areas
+        likely = _fitting(probability, labels, "probability map")[inside]
+        table["probability"] = add_up(likely, owner, runs.n_objects) / runs.areas
     if isinstance(classes, Mapping):
         table["class"] = _names(classes, runs)
     elif classes is not None:
@@ -152,17 +157,26 @@ def _shapes(labels: NDArray[np.integer], runs: Runs, spacing: tuple[float, float
 
 
 def _intensities(
-    image: NDArray[Any], inside: NDArray[np.bool_], owner: NDArray[np.intp], runs: Runs
+    image: NDArray[Any], inside: NDArray[np.bool_], owner: NDArray[np.intp], runs: Runs, names: Sequence[str]
 ) -> Table:
     """Compute mean and standard deviation of each channel."""
-    channels = {"": image} if image.ndim == 2 else {f"-{c}": image[:, :, c] for c in range(image.shape[2])}
+    planes, ends = (
+        ([image], [""]) if image.ndim == 2 else (list(np.moveaxis(image, 2, 0)), _ends(names, image.shape[2]))
+    )
     means, deviations = {}, {}
-    for name, channel in channels.items():
+    for name, channel in zip(ends, planes, strict=True):
         pixels = channel[inside].astype(np.float64)
         mean = add_up(pixels, owner, runs.n_objects) / runs.areas
         variance = add_up((pixels - mean[owner]) ** 2, owner, runs.n_objects) / runs.areas
         means[f"intensity_mean{name}"], deviations[f"intensity_std{name}"] = mean, np.sqrt(variance)
     return means | deviations
+
+
+def _ends(names: Sequence[str], n_channels: int) -> list[str]:
+    """Return the ends of the names of columns, one for each channel."""
+    if len(set(names)) == len(names) == n_channels and all(names):
+        return [f"_{name}" for name in names]
+    return [f"-{number}" for number in range(n_channels)]
 
 
 def _names(name_of: Mapping[int, str], runs: Runs) -> NDArray[Any]:

@@ -16,34 +16,25 @@ from segkit._common.files import safe_cell, saving
 
 OBJECTS_FILE, IMAGES_FILE = "objects.csv", "images.csv"
 
-# Columns of objects.csv for columns of `measure`, in the order of the file.
-_NAMES = {
-    "label": "id",
-    "class": "class",
-    "area": "area_px",
-    "centroid-0": "centroid_row_px",
-    "centroid-1": "centroid_col_px",
-    "bbox-0": "min_row",
-    "bbox-1": "min_col",
-    "bbox-2": "max_row",
-    "bbox-3": "max_col",
-    "perimeter": "perimeter_px",
-    "axis_major_length": "major_axis_px",
-    "axis_minor_length": "minor_axis_px",
-    "eccentricity": "eccentricity",
-    "solidity": "solidity",
-    "probability": "probability_mean",
-    "touches_border": "touches_border",
-    "area_um2": "area_um2",
-    "centroid_um-0": "centroid_row_um",
-    "centroid_um-1": "centroid_col_um",
-    "perimeter_um": "perimeter_um",
-    "axis_major_length_um": "major_axis_um",
-    "axis_minor_length_um": "minor_axis_um",
-}
-_ORDER = {name: position for position, name in enumerate(("image", *_NAMES.values()))}
-_CHANNELS = {1: ("intensity",), 3: ("red", "green", "blue")}
+# Columns of `measure` in the order of objects.csv; those of intensities follow the shapes.
+_SHAPES = (
+    "label",
+    "class",
+    "area",
+    "centroid-0",
+    "centroid-1",
+    "bbox-0",
+    "bbox-1",
+    "bbox-2",
+    "bbox-3",
+    "perimeter",
+)
+_SHAPES += ("axis_major_length", "axis_minor_length", "eccentricity", "solidity")
+_LAST = ("probability", "touches_border", "area_um2", "centroid_um-0", "centroid_um-1", "perimeter_um")
+_LAST += ("axis_major_length_um", "axis_minor_length_um")
+_ORDER = {name: position for position, name in enumerate(("image", *_SHAPES, *_LAST))}
 _WHOLE = {"area"}
+_N_DIGITS = 4
 # Columns of images.csv that need a pixel size.
 _PHYSICAL = {"pixel_height_um", "pixel_width_um", "pixel_size_from", "objects_per_mm2", "mean_area_um2"}
 
@@ -117,14 +108,12 @@ def _columns(entry: ImageObjects) -> dict[str, list[Any]]:
     """Return the cells of the objects of an image, by column of the file."""
     objects = entry.objects
     columns = {"image": [safe_cell(entry.image)] * len(objects["label"])}
-    columns |= {name: _cells(objects[key], key) for key, name in _NAMES.items() if key in objects}
-    for kind, word in (("intensity_mean", "mean"), ("intensity_std", "std")):
-        found = [key for key in objects if key == kind or key.startswith(f"{kind}-")]
-        names = _CHANNELS.get(len(found), [f"channel_{number + 1}" for number in range(len(found))])
-        columns |= {
-            f"{word}_{name}": _cells(objects[key], key) for key, name in zip(found, names, strict=True)
-        }
-    return columns
+    return columns | {name: _cells(objects[name], name) for name in sorted(objects, key=_place)}
+
+
+def _place(name: str) -> float:
+    """Return the place of a column; columns of channels, which are not known beforehand, keep the order of their coming."""
+    return _ORDER.get(name, _ORDER["solidity"] + 0.5)
 
 
 def _cells(column: NDArray[Any], key: str) -> list[Any]:
@@ -134,12 +123,17 @@ def _cells(column: NDArray[Any], key: str) -> list[Any]:
 
 
 def _cell(value: Any) -> Any:
-    """Write a value as people read it: yes and no, eight digits, nothing where there is none."""
+    """Write a value as people read it: yes and no, four digits, nothing where there is none."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return "" if np.isnan(value) else f"{value:.8g}"
+        return "" if np.isnan(value) else four_digits(value)
     return "" if value is None else safe_cell(value)
+
+
+def four_digits(value: float) -> str:
+    """Write four significant digits, and all that are before the decimal point."""
+    return f"{value:.0f}" if 1000 <= abs(value) < np.inf else f"{value:.{_N_DIGITS}g}"
 
 
 def _rows(columns: dict[str, list[Any]], header: Sequence[str]) -> Iterator[tuple[Any, ...]]:
@@ -150,10 +144,7 @@ def _rows(columns: dict[str, list[Any]], header: Sequence[str]) -> Iterator[tupl
 
 def _widen(path: Path, header: Sequence[str], columns: Iterable[str]) -> list[str]:
     """Write the rows of a table anew, with empty cells in new columns; give the new header."""
-    # columns of channels, which are not known beforehand, follow the shapes in the order of their coming
-    wide = sorted(
-        dict.fromkeys([*header, *columns]), key=lambda name: _ORDER.get(name, _ORDER["solidity"] + 0.5)
-    )
+    wide = sorted(dict.fromkeys([*header, *columns]), key=_place)
     narrow = path.with_name(f"{path.name}.narrow")
     path.replace(narrow)
     try:
@@ -188,8 +179,8 @@ def _image_row(image: ImageSummary, classes: Sequence[str]) -> dict[str, Any]:
         "objects_per_megapixel": n_objects / n_pixels * 1e6,
         "mean_area_px": mean,
         "touching_border": image.n_at_border,
-        "pixel_height_um": height,
-        "pixel_width_um": width,
+        "pixel_height_um": None if height is None else f"{height:.8g}",
+        "pixel_width_um": None if width is None else f"{width:.8g}",
         "pixel_size_from": image.size_source,
         "objects_per_mm2": None if area is None else n_objects / (n_pixels * area) * 1e6,
         "mean_area_um2": None if area is None or mean is None else mean * area,

@@ -242,6 +242,7 @@ def _write_objects(
             probability=1 - one.probability[:, :, 0],
             classes=segmenter.label_map_.encode(one.labels),
             pixel_size=size,
+            channels=written.layout.channels,
         )
         table["class"] = names[table["class"]]
         class_of = dict(zip(table["label"].tolist(), table["class"].tolist(), strict=True))

@@ -9,6 +9,7 @@ import tifffile
 
 from segkit.errors import InputError, OutputError
 from segkit.images import PixelSize, write_geojson, write_image, write_labels, write_mask, write_rois
+from segkit.objects import measure
 from segkit.objects.folders import measure_folder
 
 
@@ -55,7 +56,7 @@ def test_masks_that_number_objects(folder):
     root = folder({"a/one": squares(1, 2, 3), "two": squares(5)})
     result = measure_folder(root / "masks", root / "out", masks_are="instances")
     assert result.messages == ["masks number objects: 4 objects in 2 masks"]
-    assert [(row["image"], row["id"]) for row in read(root / "out" / "objects.csv")] == [
+    assert [(row["image"], row["label"]) for row in read(root / "out" / "objects.csv")] == [
         ("a/one", "1"), ("a/one", "2"), ("a/one", "3"), ("two", "5"),
     ]  # fmt: skip
     assert [image.areas.tolist() for image in result.images] == [[25, 25, 25], [25]]
@@ -148,10 +149,30 @@ def test_intensities_are_values_of_the_image_file(folder):
     result = measure_folder(root / "masks", root / "out", **options)
     assert result.messages[1:] == ["1 image without a mask left out (c)"]
     rows = read(root / "out" / "objects.csv")
-    assert [(row["image"], row["mean_green"]) for row in rows] == [
+    assert [(row["image"], row["intensity_mean-1"]) for row in rows] == [
         ("a", "10"), ("a", "20"), ("b", "20"), ("b", "30"),
     ]  # fmt: skip
     assert {row["area_um2"] for row in rows} == {"6.25"}
+
+
+def test_columns_have_the_names_of_channels(tmp_path):
+    """And otherwise those of `measure`."""
+    labels = squares(1, 2)
+    picture = np.stack([10 * labels, 20 * labels + 1]).astype(np.uint16)
+    write_mask(tmp_path / "masks" / "a.png", labels)
+    for name, options in {
+        "a.ome.tif": {"metadata": {"axes": "CYX", "Channel": {"Name": ["DAPI", "GFP"]}}},
+        "a.tif": {"imagej": True, "metadata": {"axes": "CYX", "Labels": ["c:1/2 - DAPI", "c:2/2 - GFP"]}},
+    }.items():
+        image = tmp_path / name / name
+        image.parent.mkdir()
+        tifffile.imwrite(image, picture, photometric="minisblack", **options)
+        out = tmp_path / f"out-{name}"
+        measure_folder(tmp_path / "masks", out, images=image.parent, masks_are="instances")
+        rows, channels = read(out / "objects.csv"), ["DAPI", "GFP"]
+        assert [row["intensity_mean_DAPI"] for row in rows] == ["10", "20"]
+        assert [row["intensity_mean_GFP"] for row in rows] == ["21", "41"]
+        assert set(rows[0]) == {"image", *measure(labels, np.moveaxis(picture, 0, 2), channels=channels)}
 
 
 def test_masks_and_images_in_one_folder(folder):
@@ -161,7 +182,7 @@ def test_masks_and_images_in_one_folder(folder):
         out = root / ("with" if images else "without")
         [image] = measure_folder(root / "images", out, images=images, masks_are="instances").images
         assert image.areas.size == 2
-        assert ("mean_red" in read(out / "objects.csv")[0]) == (images is not None)
+        assert ("intensity_mean-0" in read(out / "objects.csv")[0]) == (images is not None)
 
 
 def test_single_files(folder):
@@ -180,7 +201,7 @@ def test_pages_are_images(tmp_path):
     options = {"images": tmp_path / "images", "overlay": True, "masks_are": "instances"}
     result = measure_folder(tmp_path / "masks", tmp_path / "out", **options)
     rows = read(tmp_path / "out" / "objects.csv")
-    assert [(row["image"], row["mean_intensity"]) for row in rows] == [
+    assert [(row["image"], row["intensity_mean"]) for row in rows] == [
         ("a#1", "300"), ("a#1", "600"), ("a#2", "300"),
     ]  # fmt: skip
     assert [path.name for path in result.files[2:]] == ["a-001.png", "a-002.png"]

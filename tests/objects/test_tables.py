@@ -35,11 +35,11 @@ def write(tmp_path, *entries, classes=()):
 
 def test_a_row_for_each_object_and_each_image(tmp_path):
     objects, images = write(tmp_path, entry("é/a"), entry("b", 1))
-    assert [(row["image"], row["id"]) for row in objects] == [("é/a", "1"), ("é/a", "2"), ("b", "1")]
+    assert [(row["image"], row["label"]) for row in objects] == [("é/a", "1"), ("é/a", "2"), ("b", "1")]
     assert objects[1] == {
-        "image": "é/a", "id": "2", "area_px": "9", "centroid_row_px": "4", "centroid_col_px": "3",
-        "min_row": "3", "min_col": "2", "max_row": "6", "max_col": "5", "perimeter_px": "8",
-        "major_axis_px": "3.2659863", "minor_axis_px": "3.2659863", "eccentricity": "0", "solidity": "1",
+        "image": "é/a", "label": "2", "area": "9", "centroid-0": "4", "centroid-1": "3",
+        "bbox-0": "3", "bbox-1": "2", "bbox-2": "6", "bbox-3": "5", "perimeter": "8",
+        "axis_major_length": "3.266", "axis_minor_length": "3.266", "eccentricity": "0", "solidity": "1",
         "touches_border": "no",
     }  # fmt: skip
     assert objects[0]["touches_border"] == "yes"
@@ -61,23 +61,24 @@ def test_an_image_without_objects_has_zeros_and_no_mean(tmp_path):
 def test_no_object_at_all_gives_a_header(tmp_path):
     write(tmp_path, entry("empty", 0))
     [line] = (tmp_path / "new" / "objects.csv").read_text(encoding="utf-8").splitlines()
-    assert line.startswith("image,id,area_px,")
+    assert line.startswith("image,label,area,")
 
 
 @pytest.mark.parametrize(
-    ("image", "channels"),
+    ("image", "names", "channels"),
     [
-        ([7], ["intensity"]),
-        ([1, 2, 3], ["red", "green", "blue"]),
-        ([1, 2], ["channel_1", "channel_2"]),
-        ([1, 2, 3, 4], ["channel_1", "channel_2", "channel_3", "channel_4"]),
+        ([1, 2, 3], [], ["-0", "-1", "-2"]),
+        ([1, 2], ["DAPI", "Cy5 (red)"], ["_DAPI", "_Cy5 (red)"]),
+        ([1, 2], ["DAPI"], ["-0", "-1"]),
+        ([1, 2], ["DAPI", "DAPI"], ["-0", "-1"]),
+        ([1, 2], ["DAPI", ""], ["-0", "-1"]),
     ],
 )
-def test_channels_have_names(tmp_path, image, channels):
-    objects, _ = write(tmp_path, entry("a", image=image))
+def test_channels_have_names(tmp_path, image, names, channels):
+    objects, _ = write(tmp_path, entry("a", image=image, channels=names))
     header = list(objects[0])
     start = header.index("solidity") + 1
-    names = [f"{kind}_{channel}" for kind in ("mean", "std") for channel in channels]
+    names = [f"intensity_{kind}{channel}" for kind in ("mean", "std") for channel in channels]
     assert header[start : start + len(names)] == names
     assert [objects[0][name] for name in names] == [*map(str, image), *(["0"] * len(image))]
 
@@ -93,12 +94,17 @@ def test_columns_that_only_some_images_have_are_empty_elsewhere(tmp_path):
     by_image = {row["image"]: row for row in objects}
     assert by_image["b"]["area_um2"] == "9"
     assert by_image["b"]["perimeter_um"] == ""  # pixels are not square
-    assert by_image["b"]["probability_mean"] == "0.75"
-    assert by_image["a"]["area_um2"] == by_image["c"]["mean_intensity"] == by_image["a"]["mean_red"] == ""
-    assert by_image["c"]["mean_blue"] == "3"
+    assert by_image["b"]["probability"] == "0.75"
+    assert (
+        by_image["a"]["area_um2"]
+        == by_image["b"]["intensity_mean-1"]
+        == by_image["a"]["intensity_mean-0"]
+        == ""
+    )
+    assert by_image["c"]["intensity_mean-2"] == "3"
     header = list(objects[0])
-    order = ["image", "id", "solidity", "mean_intensity", "mean_red"]
-    order += ["probability_mean", "touches_border", "area_um2"]
+    order = ["image", "label", "solidity", "intensity_mean-0", "intensity_mean-2"]
+    order += ["probability", "touches_border", "area_um2"]
     assert sorted(order, key=header.index) == order
     assert [row["mean_area_um2"] for row in images] == ["", "6.5", ""]
     assert images[1]["objects_per_mm2"] == "1000"

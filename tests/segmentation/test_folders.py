@@ -274,13 +274,13 @@ def test_objects_are_numbered_measured_and_outlined(cells, cell_segmenter, cell_
         assert (out / kind / f"stack-002.{suffix}").exists()
     assert (out / "overlay" / "stack-001.png").exists()
     rows = [row for row in table(out / "objects.csv") if row["image"] == "a/one"]
-    assert [int(row["id"]) for row in rows] == [1, 2, 3, 4, 5]
+    assert [int(row["label"]) for row in rows] == [1, 2, 3, 4, 5]
     assert {row["class"] for row in rows} == {"foreground"}
     areas = np.bincount(labels.ravel())[1:]
-    assert [int(row["area_px"]) for row in rows] == areas.tolist()
+    assert [int(row["area"]) for row in rows] == areas.tolist()
     # half a micrometre a pixel
     assert [float(row["area_um2"]) for row in rows] == pytest.approx(areas / 4)
-    assert float(rows[0]["mean_intensity"]) == pytest.approx(cells(3)[0][labels == 1].mean(), rel=1e-4)
+    assert float(rows[0]["intensity_mean"]) == pytest.approx(cells(3)[0][labels == 1].mean(), rel=1e-4)
     assert read_pixel_size(out / "objects" / "a" / "one.tif") == pytest.approx((0.5, 0.5))
 
 
