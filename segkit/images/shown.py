@@ -134,19 +134,20 @@ def _in_8_bits(table: NDArray[Any]) -> NDArray[Any]:
 
 
 def values_of_palette(indices: NDArray[Any], table: NDArray[Any], path: Path) -> NDArray[Any]:
-    """Return the values of a palette mask: its indices, or 0 and 1 if black and white come in reverse order."""
+    """Return the values of a palette mask: its indices; of two colours 0 and 1 if black, in a reverse order, comes last."""
     is_small = len(np.unique(table, axis=0)) == 2
     places = np.arange(len(table)) if is_small else np.unique(indices)
     colours = np.unique(table[places], axis=0)
-    if len(colours) != 2 or colours[0].any() or (colours[1] != np.iinfo(table.dtype).max).any():
+    is_white = len(colours) == 2 and (colours[1] == np.iinfo(table.dtype).max).all()
+    if len(colours) != 2 or colours[0].any() or not (is_small or is_white):
         return indices
-    is_white = (table == colours[1]).all(axis=1)
-    white, black = places[is_white[places]], places[~is_white[places]]
-    if black[0] < white[0]:
+    is_bright = (table == colours[1]).all(axis=1)
+    bright, black = places[is_bright[places]], places[~is_bright[places]]
+    if black[0] < bright[0]:
         return indices
     if len(table) == 256 and (table == np.arange(256)[::-1, None]).all():
         raise _of_two_meanings(255, path)
-    values: NDArray[np.uint8] = is_white.astype(np.uint8)[indices]
+    values: NDArray[np.uint8] = is_bright.astype(np.uint8)[indices]
     return values
 
 

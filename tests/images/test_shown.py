@@ -127,15 +127,16 @@ def test_a_table_for_each_page_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.bmp", "a.tif"])
-def test_black_and_white_in_reverse_order_are_a_mask_as_shown(tmp_path, name):
+@pytest.mark.parametrize("bright", [(255, 255, 255), (255, 0, 0)])
+def test_black_that_comes_last_in_a_table_is_background(tmp_path, name, bright):
     stored = (OBJECTS == 0).astype(np.uint8)
     if name == "a.tif":
         table = np.zeros((3, 256), dtype=np.uint16)
-        table[:, 0] = 65535
+        table[:, 0] = np.multiply(bright, 257)
         write(tmp_path / name, stored, photometric="palette", colormap=table)
     else:
         image = Image.fromarray(stored).convert("P")
-        image.putpalette([255, 255, 255, 0, 0, 0])
+        image.putpalette([*bright, 0, 0, 0])
         image.save(tmp_path / name)
     np.testing.assert_array_equal(read_mask(tmp_path / name)[0], OBJECTS > 0)
     assert np.asarray(Image.open(tmp_path / name).convert("L")).max(where=OBJECTS == 0, initial=0) == 0
