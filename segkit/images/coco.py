@@ -74,11 +74,7 @@ class Coco:
         """Return the objects of an image; crowds in several pieces are refused, unless the user says `all_objects` are."""
         objects, left_out, crowds, boxes = [], Counter[str](), list[str](), list[str]()
         entry = self._images[stem]
-        sizes = (
-            {(int(entry["height"]), int(entry["width"]))}
-            if entry.get("height") and entry.get("width")
-            else set()
-        )
+        sizes = self._size_of(entry)
         for annotation in self._annotations[entry["id"]]:
             segmentation, told = annotation.get("segmentation"), str(annotation.get("id", "without id"))
             if not segmentation:
@@ -112,6 +108,19 @@ class Coco:
                 source=of_image,
             )
         return Outlines(objects, left_out, next(iter(sizes), None))
+
+    def _size_of(self, entry: Mapping[str, Any]) -> set[tuple[int, int]]:
+        """Return the size of an image; none where the file does not tell it."""
+        height, width = entry.get("height"), entry.get("width")
+        if not (height and width):
+            return set()
+        try:
+            return {(int(height), int(width))}
+        except (TypeError, ValueError):
+            raise InputError(
+                f"image of {height!r} x {width!r} pixels, expected whole numbers: export it again",
+                source=self._name,
+            ) from None
 
     def _polygons(self, segmentation: Any) -> tuple[list[Polygon], int, tuple[int, int] | None]:
         """Return the polygons of an object, the number of its pieces, and the size of its image that run lengths tell."""

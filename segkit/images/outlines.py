@@ -108,14 +108,16 @@ def paint(
         )
     labels = np.zeros(shape, dtype=np.int32)
     n_empty = n_over = n_pixels = 0
-    areas, n_held = dict[int, int](), Counter[int]()
+    areas, n_held, rectangles = dict[int, int](), Counter[int](), set[int]()
     for object_id, outline in zip(_ids(outlines.objects), outlines.objects, strict=True):
         box, inside = _inside(outline, labels, name)
-        areas[object_id] = int(np.count_nonzero(inside))
+        areas[object_id] = area = int(np.count_nonzero(inside))
+        rectangles |= {object_id} if inside.all() else set()
         if n_shared := int(np.count_nonzero(box[inside])):
             others, numbers = np.unique(box[inside & (box > 0)], return_counts=True)
-            n_held[object_id] += int(np.count_nonzero(numbers == [areas[other] for other in others.tolist()]))
-            n_held.update(others[numbers == areas[object_id]].tolist())
+            whole = np.array([areas[other] for other in others.tolist()])
+            n_held[object_id] += int(np.count_nonzero((numbers == whole) & (whole < area)))
+            n_held.update(others[(numbers == area) & (whole > area)].tolist())
         n_empty += not inside.any()
         n_over += n_shared > 0
         n_pixels += n_shared
@@ -123,13 +125,8 @@ def paint(
     n_drawn = len(np.setdiff1d(labels, (0,)))
     n_covered = len(outlines.objects) - n_empty - n_drawn
     classes = Counter(outline.class_name for outline in outlines.objects)
-    [(holder, most)] = n_held.most_common(1) or [(0, 0)]
-    if most > _MOST_HELD and not all_objects:
-        raise InputError(
-            f"an outline of {areas[holder]:,} pixels holds {most} others: a region with objects in it, or an object? "
-            f"Remove the region, or give it the class {REGION} in QuPath; if it is an object, {ALL_OBJECTS}",
-            source=name,
-        )
+    if not all_objects:
+        _refuse_holder({one: number for one, number in n_held.items() if number}, areas, rectangles, name)
     _mark(outlines, labels, name)
     numbers_of = len(outlines.regions), len(outlines.ignored)
     blank = not (n_drawn or outlines.regions or all_objects)
@@ -147,6 +144,19 @@ def _inside(
     except InputError as fault:
         raise InputError(f"{fault}", source=name) from fault
     return labels[top : top + inside.shape[0], left : left + inside.shape[1]], inside
+
+
+def _refuse_holder(
+    n_held: Mapping[int, int], areas: Mapping[int, int], rectangles: set[int], name: str
+) -> None:
+    """Ask about an outline that holds several others; nobody draws an object as a rectangle around another one."""
+    for holder, number in n_held.items():
+        if holder in rectangles or number > _MOST_HELD:
+            raise InputError(
+                f"an outline of {areas[holder]:,} pixels holds {count(number, 'other')}: a region with objects in it, or an "
+                f"object? Remove the region, or give it the class {REGION} in QuPath; if it is an object, {ALL_OBJECTS}",
+                source=name,
+            )
 
 
 def _mark(outlines: Outlines, labels: NDArray[np.int32], name: str) -> None:

@@ -513,3 +513,10 @@ def test_rectangles_with_round_corners(tmp_path):
     rows, columns = np.indices((30, 50)) + 0.5
     from_core = np.maximum(np.abs(rows - 13) - 2, 0), np.maximum(np.abs(columns - 22) - 12, 0)
     np.testing.assert_array_equal(read_instances(tmp_path / "a.roi", (30, 50)) == 1, np.hypot(*from_core) < 8)
+
+
+def test_an_image_of_no_size_in_a_coco_file(tmp_path):
+    path = write_coco(tmp_path / "a.json", [], height="tall")
+    assert complaint(read_instances, path) == (
+        f"{path}: image of 'tall' x 9 pixels, expected whole numbers: export it again"
+    )

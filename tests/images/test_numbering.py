@@ -435,6 +435,25 @@ def test_an_outline_that_holds_several_others_may_be_a_region(folders, is_last):
     ]
 
 
+def test_a_rectangle_around_one_object_may_be_a_region(folders):
+    images, masks = folders
+    save(images / "a.png", noise("a"))
+    masks.mkdir()
+    cell = [[4, 4], [9, 5], [8, 11], [3, 8]]
+    around = [[2, 2], [20, 2], [20, 20], [2, 20]]
+    path = masks / "a.geojson"
+    for holder, is_asked in ((around, True), ([*around[:3], [5, 22]], False), (cell, False)):
+        features = [
+            {"type": "Feature", "geometry": {"type": "Polygon", "coordinates": [ring]}}
+            for ring in (holder, cell)
+        ]
+        path.write_text(json.dumps(features))
+        if is_asked:
+            assert "an outline of 324 pixels holds 1 other: a region" in complaint(images, masks)
+        else:
+            load_pairs(images, masks)
+
+
 def test_crowds_in_pieces_may_be_groups(folders):
     images, masks = folders
     save(images / "a.png", noise("a"))
