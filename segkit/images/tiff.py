@@ -119,7 +119,8 @@ def _part_of(root: Element, own: str | None, n_pages: int, *, is_known: bool = T
             image = ElementTree.SubElement(part, entry.tag, entry.attrib if is_known else {})
             image.extend(child for child in entry if is_known and child is not pixels)
             image.append(_described(pixels, planes, is_known=is_known))
-    return ElementTree.tostring(part, encoding="unicode")
+    has_images = any(entry.tag.endswith("}Image") for entry in part)
+    return ElementTree.tostring(part, encoding="unicode") if has_images else ""
 
 
 def _sizes(pixels: Element) -> dict[str, int]:

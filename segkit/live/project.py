@@ -227,7 +227,8 @@ class Project(BaseProject):
         self._listed = found.paths
         self.images = _entries(self.source, found.paths, self.reading)
         self.messages = found.notes
-        refuse_nesting(self.source, self.output)
+        for folder in (self.source, *found.linked):
+            refuse_nesting(folder, self.output)
         self._by_key = {entry.key: entry for entry in self.images}
         self._saved: dict[str, int] = {}  # versions of drawings on disk
         # label images as this program last read or wrote them

@@ -396,6 +396,9 @@ def test_other_folders_are_refused(images, output, tmp_path):
         f"{output} holds annotations of {images}, not of {other}: give these images, or another output folder"
     )
     assert "is the input folder" in complaint(OutputError, Project, images, images / "out")
+    (images / "linked").symlink_to(other)
+    assert "is the input folder" in complaint(OutputError, Project, images, other / "out")
+    (images / "linked").unlink()
     save(tmp_path / "data" / "masks" / "a.png", NOISE[0])
     assert complaint(OutputError, Project, images, tmp_path / "data") == (
         f"{tmp_path / 'data' / 'masks'} holds masks (a.png) and project.json is not there: give another output folder; "

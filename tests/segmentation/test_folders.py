@@ -443,6 +443,11 @@ def test_results_that_a_link_leads_among_the_images_are_refused(bright, images, 
     with pytest.raises(InputError, match=r"out/a/one.png would be among the images: choose an output"):
         predict_folder(bright, images, tmp_path / "out")
     assert [path.name for path in (images / "a").iterdir()] == ["one.png"]
+    store = tmp_path / "store"
+    (images / "a").rename(store)
+    (images / "a").symlink_to(store)
+    with pytest.raises(InputError, match=r"would be among the images: choose an output"):
+        predict_folder(bright, images, store / "out")
 
 
 def test_a_link_in_the_output_never_leads_to_the_image(bright, tmp_path):
