@@ -49,7 +49,7 @@ def read_annotated(
     wanted = set(stems)
     files = {stem.rpartition("#")[0] for stem in stems} | wanted
     pairs = [entry for entry in pair(images, masks) if entry.stem in files]
-    reader = PairReader(reading, options=MaskOptions(unlabelled=unlabelled))
+    reader = PairReader(reading, options=MaskOptions(None, unlabelled, "instances" if objects else None))
     items = {item.page.stem: item for item in reader.read(pairs) if item.page.stem in wanted}
     reader.refuse()
     if missing := wanted - items.keys():

@@ -40,12 +40,14 @@ def outlines_from_geojson(content: Any, *, name: str = "GeoJSON") -> Outlines:
         role = _role(feature, properties, outline)
         outlines.append((role, outline._replace(class_name=REGION) if role == "region" else outline))
     has_detections = any(role in ("detection", "cell") for role, _ in outlines)
+    has_annotations = any(role == "annotation" for role, _ in outlines)
     no_objects = ("region", "ignored", "annotation") if has_detections else ("region", "ignored")
     return Outlines(
         [outline for role, outline in outlines if role not in no_objects],
         left_out,
         regions=[outline for role, outline in outlines if role in no_objects and role != "ignored"],
         ignored=[outline for role, outline in outlines if role == "ignored"],
+        kind="detections" if has_detections else "annotations" if has_annotations else "",
     )
 
 

@@ -19,8 +19,10 @@ from segkit.images.geojson import outlines_from_geojson
 from segkit.images.legend import Legend, find_legend, number_colours
 from segkit.images.numbering import Mask, MasksAre, label_pieces
 from segkit.images.outlines import (
+    ALL_OBJECTS,
     NOT_ANNOTATED,
     OUTLINE_EXTENSIONS,
+    REGION,
     Oddities,
     Outlines,
     check_label_image,
@@ -67,6 +69,7 @@ class MaskReader:
         self.axes, self.unlabelled, self.kind = axes, unlabelled, kind
         self._all_objects = masks_are == "instances"
         self._coco: dict[Path, OpenMask] = {}
+        self._kinds: dict[str, Path] = {}
         self._legends: dict[Path, Legend | None] = {}
         self._notes: list[str] = []
         self._oddities: dict[str, Oddities] = {}
@@ -133,9 +136,22 @@ class MaskReader:
         is_partial = (labels == NOT_ANNOTATED).any()
         return [Mask(labels, NOT_ANNOTATED if is_partial else None, is_outlined=True)]
 
+    def _check_kind(self, outlines: Outlines, path: Path) -> None:
+        """Ask about annotations of QuPath if other files hold detections: a region without any looks like an object."""
+        if outlines.kind and not self._all_objects:
+            self._kinds.setdefault(outlines.kind, path)
+        if len(self._kinds) > 1 and outlines.kind:
+            raise InputError(
+                f"annotations in {self._kinds['annotations'].name}, detections in {self._kinds['detections'].name}: are the "
+                f"annotations objects, or regions without any? Give regions the class {REGION} in QuPath; if all are "
+                f"objects, {ALL_OBJECTS}",
+                source=path,
+            )
+
     def _outlines_of(self, source: Outlines | Coco, stem: str, path: Path) -> Outlines:
         """Return the outlines of one image: by its stem of a COCO file of several images."""
         if isinstance(source, Outlines):
+            self._check_kind(source, path)
             return source
         known = source.stems[0] if len(source.stems) == 1 else source.stem_for(stem)
         if known is None:

@@ -46,6 +46,7 @@ class Outlines(NamedTuple):
     shape: tuple[int, int] | None = None
     regions: Sequence[Outline] = ()
     ignored: Sequence[Outline] = ()
+    kind: str = ""  # what QuPath calls the objects: detections or annotations
 
 
 def check_label_image(labels: ArrayLike, *, name: str = "label image") -> NDArray[np.int32]:

@@ -454,6 +454,35 @@ def test_a_rectangle_around_one_object_may_be_a_region(folders):
             load_pairs(images, masks)
 
 
+def test_an_annotation_of_qupath_beside_files_with_detections_may_be_an_empty_region(folders):
+    """Where no cell was detected, nothing but the region that was searched is exported."""
+    images, masks = folders
+    masks.mkdir()
+    around, cells = [[1, 1], [30, 1], [30, 30], [1, 30]], [[[x, 4], [x + 5, 4], [x + 5, 9]] for x in (4, 12)]
+    for name, rings in (("a", cells), ("b", [])):
+        save(images / f"{name}.png", noise(name))
+        features = [
+            {
+                "type": "Feature",
+                "geometry": {"type": "Polygon", "coordinates": [ring]},
+                "properties": {"objectType": kind},
+            }
+            for ring, kind in [(around, "annotation"), *((ring, "detection") for ring in rings)]
+        ]
+        (masks / f"{name}.geojson").write_text(json.dumps(features))
+    assert complaint(images, masks) == (
+        f"{masks / 'b.geojson'}: annotations in b.geojson, detections in a.geojson: are the annotations objects, or regions "
+        "without any? Give regions the class Region* in QuPath; if all are objects, --set data.masks=instances"
+    )
+    assert (
+        load_pairs(images, masks, masks_are="instances").messages[0]
+        == "masks number objects: 3 objects in 2 masks"
+    )
+    features[0]["properties"]["classification"] = {"name": "Region*"}
+    (masks / "b.geojson").write_text(json.dumps(features))
+    assert load_pairs(images, masks).messages[0] == "masks number objects: 2 objects in 2 masks"
+
+
 def test_crowds_in_pieces_may_be_groups(folders):
     images, masks = folders
     save(images / "a.png", noise("a"))
