@@ -106,6 +106,8 @@ def _estimate(segmenter: Segmenter, images: Path, axes: str | None, level: int |
 
 def _predict_folder(segmenter: Segmenter, images: Path, output: Path, options: dict[str, Any]) -> None:
     """Segment the images."""
+    from segkit.images.pixel_size import describe_sizes
+    from segkit.objects.tables import read_sizes
     from segkit.segmentation.folders import segment_folder
     from segkit.segmentation.outcome import Interrupted
 
@@ -122,6 +124,7 @@ def _predict_folder(segmenter: Segmenter, images: Path, output: Path, options: d
     say(*(f"{kind} in {output / kind}" for kind in ("probability", "overlay", "objects") if options[kind]))
     if options["objects"]:
         say(segmenter.objects_.summarise(), f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
+        say(*describe_sizes(read_sizes(output / "images.csv")))
     for row in [row for row in outcome.rows if row.shares][:_N_NAMED]:
         say(f"{row.image}: {row.shares}")
     if expected := outcome.summarise_expected():

@@ -104,6 +104,17 @@ def write_images(path: str | Path, images: Sequence[ImageSummary], *, classes: S
         _write_rows(temporary, [header, *([_cell(row[name]) for name in header] for row in rows)])
 
 
+def read_sizes(path: Path) -> list[tuple[tuple[float, float] | None, str]]:
+    """Read the sizes of pixels from a table of `write_images`, and what told each."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return [
+        ((float(row["pixel_height_um"]), float(row["pixel_width_um"])), row["pixel_size_from"])
+        for row in rows
+        if row.get("pixel_height_um")
+    ]
+
+
 def _columns(entry: ImageObjects) -> dict[str, list[Any]]:
     """Return the cells of the objects of an image, by column of the file."""
     objects = entry.objects

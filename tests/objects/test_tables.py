@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from segkit.objects import measure
-from segkit.objects.tables import ImageObjects, write_images, write_objects
+from segkit.objects.tables import ImageObjects, read_sizes, write_images, write_objects
 
 
 def entry(name, n_objects=2, *, image=None, pixel_size=None, **options):
@@ -109,6 +109,14 @@ def test_columns_that_only_some_images_have_are_empty_elsewhere(tmp_path):
     assert [row["mean_area_um2"] for row in images] == ["", "6.5", ""]
     assert images[1]["objects_per_mm2"] == "1000"
     assert (images[1]["pixel_height_um"], images[1]["pixel_width_um"]) == ("0.5", "2")
+
+
+def test_sizes_of_pixels_are_read_back(tmp_path):
+    some = [entry("a"), entry("b", pixel_size=(0.5, 2.0))._replace(size_source="OME metadata")]
+    write(tmp_path, *some)
+    assert read_sizes(tmp_path / "new" / "images.csv") == [((0.5, 2.0), "OME metadata")]
+    write(tmp_path, some[0])
+    assert read_sizes(tmp_path / "new" / "images.csv") == []
 
 
 def test_classes_are_counted_where_there_are_several(tmp_path):
