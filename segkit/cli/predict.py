@@ -20,7 +20,7 @@ from segkit.cli.options import (
     workers,
 )
 from segkit.cli.terminal import echo, progress_bars, say, warn
-from segkit.errors import count
+from segkit.errors import count, first_few
 
 if TYPE_CHECKING:
     from segkit.segmentation.outcome import ImageRow
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _KNOWN = ("axes", "pixel_size", "level")
 # Number of failed or skipped images named on the terminal. The summary has all.
 _N_NAMED = 5
+# Grey levels below it look black.
+_DARK = 32
 
 
 def _folder(path: str) -> Path:
@@ -121,6 +123,11 @@ def _predict_folder(segmenter: Segmenter, images: Path, output: Path, options: d
     made = len(outcome.masks) - outcome.n_kept
     pace = f" ({(time.perf_counter() - start) / made:.2f} s a file)" if made else ""
     say(f"{count(len(outcome.masks), 'mask file')} in {output}{pace}")
+    if segmenter.classes_.max() < _DARK:
+        told = first_few([str(value) for value in segmenter.classes_.tolist()])
+        say(
+            f"Masks hold {told}: viewers show them black; stretch the contrast there, or look at overlays (--overlay)"
+        )
     say(*(f"{kind} in {output / kind}" for kind in ("probability", "overlay", "objects") if options[kind]))
     if options["objects"]:
         say(segmenter.objects_.summarise(), f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")

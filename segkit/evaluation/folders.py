@@ -76,7 +76,8 @@ def compare_folders(
         Either may be outlines, ``NAME.geojson`` or ``NAME_RoiSet.zip``, or one COCO file. Predictions without a true mask
         are counted and left out.
     labels : mapping of int to str, optional
-        Names of the mask values; values of one name are one class. By default every value is a class.
+        Names of the mask values; values of one name are one class. By default those of the model that made
+        the predictions, else every value is a class.
     unlabelled : int, optional
         Value of unlabelled pixels in the true masks.
     masks_are : {"instances", "classes"}, optional

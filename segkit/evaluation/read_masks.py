@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,6 +44,8 @@ _FEWEST_FOR_RARE = 4
 _MOST_NAMED = 8
 # The table of segkit predict, and what it says of an image whose mask, if there is one, is of an earlier run.
 _SUMMARY, _FAILED = "summary.csv", "failed"
+# Its classes, in its hidden folder.
+CLASSES = "classes.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +110,9 @@ def read_folders(
         notes.insert(0, f"{len(failed)} of {count(len(failed) + n_files, 'true mask')} {told}")
     truths, guesses = {item.stem: item.truth for item in items}, {item.stem: item.guess for item in items}
     options = with_legend(options, [*truths.values(), *guesses.values()])
+    options = options._replace(
+        labels=options.labels or _recorded_names(predictions, truths, guesses, options)
+    )
     numbered = which_number_objects(truths, guesses, options)
     odd = [stem for stem, guess in guesses.items() if unlabelled in guess.held]
     if odd and not numbered[1]:
@@ -153,6 +159,20 @@ def read_folders(
         n_pages=read.n_pages,
         axes=axes,
     )
+
+
+def _recorded_names(
+    folder: Path, truths: Mapping[str, Mask], guesses: Mapping[str, Mask], options: MaskOptions
+) -> Mapping[int, str] | None:
+    """Return the classes of the model that made the predictions, if it is known and they are all that masks hold."""
+    try:
+        labels = LabelMap.from_dict(json.loads((folder / lock.HIDDEN / CLASSES).read_text("utf-8"))).labels
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # made otherwise
+        return None
+    masks = [*truths.values(), *guesses.values()]
+    is_known = _values(masks) - {options.unlabelled} <= labels.keys() - {options.unlabelled}
+    is_free = options.masks_are is None and not any(mask.is_outlined for mask in masks)
+    return labels if is_known and is_free else None
 
 
 def which_number_objects(

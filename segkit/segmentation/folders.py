@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,9 +20,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from segkit import __version__
 from segkit._common import LocalProgress, Progress, Workers, one_by_one, pass_on
-from segkit._common.files import describe_os_error, without_sync
+from segkit._common.files import describe_os_error, without_sync, write_text
 from segkit.errors import ConfigError, InputError, OutputError, count
-from segkit.images import PixelSize, Reading
+from segkit.evaluation.read_masks import CLASSES
+from segkit.images import LabelMap, PixelSize, Reading
 from segkit.images.large_image import is_by_region
 from segkit.images.outputs import named, refuse_empty, refuse_nesting
 from segkit.images.pixel_size import check_pixel_size
@@ -51,6 +53,7 @@ from segkit.segmentation.outcome import (
     rows_of_others,
 )
 from segkit.segmentation.record import (
+    HIDDEN,
     ForeignFileError,
     Permissions,
     Record,
@@ -252,6 +255,8 @@ def segment_folder(
         )
         run = _FolderRun(segmenter, jobs, clashes, record, rows, made_by, resume, strict, objects, follow)
         outcome = run.run(make, make_slide, workers)
+        if outcome.masks:
+            _note_classes(output / HIDDEN / CLASSES, segmenter.label_map_)
         if is_folder:
             notes += notes_on_removed(record, names)
         n_channels = int(segmenter.n_image_channels_) // reading.n_planes
@@ -260,6 +265,13 @@ def segment_folder(
     for note in notes:
         warnings.warn(note, UserWarning, stacklevel=3)
     return outcome
+
+
+def _note_classes(path: Path, label_map: LabelMap) -> None:
+    """Write the names of the values of masks, for `segkit evaluate`; what is the same stays untouched."""
+    text = json.dumps(label_map.to_dict())
+    if not path.is_file() or path.read_bytes() != text.encode():
+        write_text(path, text)
 
 
 def jobs_of(

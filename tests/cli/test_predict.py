@@ -16,7 +16,7 @@ from segkit import Segmenter
 from segkit._common.lock import locked_folder
 from segkit.cli import terminated_as_by_ctrl_c
 from segkit.features import Module, ModuleBank
-from segkit.images import write_image
+from segkit.images import LabelMap, write_image, write_mask
 from segkit.segmentation import folders
 from tests.cli.test_entry import restore_default_signals
 
@@ -54,6 +54,28 @@ def test_all_good_is_status_0(line, segkit, tmp_path):
     code, out, err = segkit(*line)
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == f"3 written, 0 skipped, 0 failed: see {tmp_path / 'out' / 'summary.csv'}"
+
+
+def test_masks_that_look_black_are_told(line, segkit, tmp_path):
+    """And what their values are called reaches the scores."""
+    assert "viewers" not in segkit(*line)[1]
+    images, masks = zip(*(picture(seed) for seed in range(2)), strict=True)
+    segmenter = Segmenter(
+        ModuleBank((Module(n_scales=2, n_angles=3),)), selection_pixels=200, training_pixels=400
+    )
+    names = LabelMap({0: "ground", 1: "cell", 2: "rim"})
+    parts = [mask // 255 + (np.indices(mask.shape)[1] > 25) * (mask == 0) * np.uint8(2) for mask in masks]
+    segmenter.fit(images, parts, label_map=names).save(tmp_path / "dark.segkit")
+    code, out, err = segkit("predict", tmp_path / "dark.segkit", *line[2:-1], tmp_path / "dark")
+    assert (code, err) == (0, "")
+    assert (
+        "Masks hold 0, 1, 2: viewers show them black; stretch the contrast there, or look at overlays" in out
+    )
+    for number, mask in enumerate(parts):
+        write_mask(tmp_path / "true" / f"{number}.png", mask)
+    code, out, err = segkit("evaluate", tmp_path / "dark", tmp_path / "true")
+    assert (code, err) == (0, "")
+    assert "  cell: IoU" in out
 
 
 def test_some_failed_is_status_1_and_a_line_for_each(line, segkit, tmp_path):

@@ -10,7 +10,7 @@ from segkit.evaluation.folders import compare_folders, score_image
 from segkit.evaluation.object_scores import score_objects
 from segkit.evaluation.read_masks import read_folders
 from segkit.evaluation.statistics import bootstrap_interval
-from segkit.images import write_geojson, write_image, write_labels, write_mask, write_rois
+from segkit.images import LabelMap, write_geojson, write_image, write_labels, write_mask, write_rois
 from segkit.images.polygons import trace
 
 
@@ -45,6 +45,30 @@ def of_segkit(folders):
     summary = predictions / "summary.csv"
     summary.write_text("image,status,reason\na/0.png,written,\na/1.png,failed,gone\n", encoding="utf-8")
     return summary
+
+
+@pytest.mark.parametrize("record", ["", "{", "[]", '{"values": [0, 1, 2]}'])
+def test_classes_are_called_as_in_the_model_of_the_predictions(tmp_path, record):
+    mask = blobs(2)
+    with pytest.raises(InputError, match="say which"):
+        compare_written(tmp_path, [mask], [mask])
+    (tmp_path / "predictions" / ".segkit").mkdir()
+    classes = tmp_path / "predictions" / ".segkit" / "classes.json"
+    label_map = LabelMap({0: "ground", 1: "cell", 2: "rim", 3: "scratch"}, 255)
+    classes.write_text(record or json.dumps(label_map.to_dict()), encoding="utf-8")
+    both = tmp_path / "predictions", tmp_path / "masks"
+    if record:
+        with pytest.raises(InputError, match="say which"):
+            compare_folders(*both)
+        return
+    names = [entry["name"] for entry in compare_folders(*both)["classes"]]
+    assert names == ["ground", "cell", "rim", "scratch"]
+    given = compare_folders(*both, labels={0: "a", 1: "b", 2: "c"})
+    assert [entry["name"] for entry in given["classes"]] == ["a", "b", "c"]
+    assert "objects" in compare_folders(*both, masks_are="instances")
+    write_mask(tmp_path / "masks" / "0.png", blobs(5))
+    with pytest.raises(InputError, match="say which"):
+        compare_folders(*both)
 
 
 def test_masks_that_the_last_run_did_not_write_are_noted(folders, of_segkit):
