@@ -29,10 +29,10 @@ _SHAPES = (
     "bbox-3",
     "perimeter",
 )
-_SHAPES += ("axis_major_length", "axis_minor_length", "eccentricity", "solidity")
+_AXES = ("axis_major_length", "axis_minor_length", "eccentricity", "solidity")
 _LAST = ("probability", "touches_border", "area_um2", "centroid_um-0", "centroid_um-1", "perimeter_um")
-_LAST += ("axis_major_length_um", "axis_minor_length_um")
-_ORDER = {name: position for position, name in enumerate(("image", *_SHAPES, *_LAST))}
+_AXES_UM = ("axis_major_length_um", "axis_minor_length_um")
+_ORDER = {name: position for position, name in enumerate(("image", *_SHAPES, *_AXES, *_LAST, *_AXES_UM))}
 _WHOLE = {"area"}
 _N_DIGITS = 4
 # Columns of images.csv that need a pixel size.
