@@ -108,7 +108,7 @@ def test_copies_count_once(pictures):
     """Margins and known textures are those of different images: a copy is not really held out."""
     images, masks = pictures
     alarms = small().fit([*images[:5], *images[:4]], [*masks[:5], *masks[:4]]).alarms_
-    assert alarms.expected.errors.size == len(alarms.known.levels) == 5
+    assert alarms.expected.errors.size == len(alarms.known.light) == 5
     assert alarms.expected.margin(0.9) is None
     assert alarms.known.farthest < 10
 

@@ -89,7 +89,7 @@ def test_old_models_check_as_they_did(golden):
     np.testing.assert_allclose(found, expected["check"], atol=1e-3)
     assert check.unlike == ()
     assert any(note.startswith("darker") for note in segmenter.segment(0.1 * image).check.unlike)
-    assert segmenter.alarms_.expected.errors.size == len(segmenter.alarms_.known.levels) == N_IMAGES
+    assert segmenter.alarms_.expected.errors.size == len(segmenter.alarms_.known.light) == N_IMAGES
     assert segmenter.alarms_.compare_file("uint8", PixelSize(0.5, 0.5)) == []
     assert segmenter.alarms_.compare_file("uint16", PixelSize(2.0, 2.0)) == [
         "pixels of uint16, of the training images uint8",

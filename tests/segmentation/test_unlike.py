@@ -4,6 +4,7 @@ from scipy import stats
 from scipy.spatial.distance import pdist
 
 from segkit.segmentation.unlike import (
+    _MEASURES,
     ALARM_OF_LIGHT,
     ALARM_OF_TEXTURE,
     N_FREQUENCIES,
@@ -11,10 +12,13 @@ from segkit.segmentation.unlike import (
     KnownImages,
     _distinct,
     _least_distances,
+    _light,
     _outside,
     _texture,
     _told_apart,
 )
+
+MEAN = _MEASURES[0]
 
 
 def pictures(n, seed=0, level=0.5, shape=(40, 50), n_channels=1):
@@ -30,6 +34,22 @@ def pictures(n, seed=0, level=0.5, shape=(40, 50), n_channels=1):
     return images, features
 
 
+def half(image, change):
+    """Change the left half of an image."""
+    return np.concatenate([change(image[:, :25]), image[:, 25:]], axis=1)
+
+
+def inverted(image):
+    return 1.2 - image
+
+
+def bright(image):
+    """A few spots among equal pixels: as bright on average, and much more skewed."""
+    spots = np.zeros_like(image)
+    spots[::6, ::6] = 0.4
+    return image + spots - spots.mean()
+
+
 @pytest.fixture
 def known():
     return KnownImages.learn(*pictures(8), 0)
@@ -41,7 +61,7 @@ def notes(known, image, features):
 
 @pytest.mark.parametrize("n", [5, 10])
 def test_images_of_the_same_kind_rarely_alarm(n):
-    """At most as often as logarithms of normal values would, for texture and for brightness and contrast."""
+    """At most as often as normal values would, for texture and for light."""
     told = []
     for seed in range(40):
         images, features = pictures(n + 5, seed)
@@ -57,6 +77,9 @@ def test_images_of_the_same_kind_rarely_alarm(n):
         (lambda image: 1 - 0.3 * (1 - image), "brighter than the training images (mean 0."),
         (lambda image: 0.5 + 0.1 * (image - 0.5), "lower in contrast than the training images (standard deviation"),
         (lambda image: 0.5 + 6 * (image - 0.5), "higher in contrast than the training images (standard deviation"),
+        (lambda image: half(image, inverted), "halves more different in brightness than the training images (difference"),
+        (lambda image: half(image, bright), "a half with dark and bright in other shares than the training images (h"),
+        (lambda image: 1 - half(1 - image, bright), "a half with dark and bright in other shares than the training im"),
         (lambda image: image[:20, :25], "smaller than the training images (20 x 25 pixels, training from 40 x 50)"),
     ],
 )  # fmt: skip
@@ -72,7 +95,7 @@ def test_each_change_of_an_image_is_told(known, change, words):
         lambda X: 0.2 * X,  # smooth
         lambda X: X * np.array([1, 1, 1, 1, 1e-3, 1e-3], dtype=np.float32),  # without fine detail
         lambda X: np.abs(X) - np.abs(X).mean(axis=0),
-        lambda X: X[:, [0, 0, 0, 3, 4, 5]],  # channels that are alike
+        lambda X: X[:, [0, 0, 0, 0, 0, 0]],  # channels that are alike
     ],
 )
 def test_another_texture_is_told_with_its_distance(known, change):
@@ -145,8 +168,8 @@ def test_copies_count_once(copy):
     images, features = pictures(6)
     known = KnownImages.learn(images, features, 0)
     copied = KnownImages.learn([*images, *map(copy, images[:3])], [*features, *map(copy, features[:3])], 0)
-    assert len(copied.levels) == 6
-    np.testing.assert_allclose(copied.levels, known.levels)
+    assert len(copied.light) == 6
+    np.testing.assert_allclose(copied.light, known.light)
     # the bandwidth is that of pixels drawn anew
     np.testing.assert_allclose(copied.scales, known.scales, rtol=0.05)
     assert copied.farthest == pytest.approx(known.farthest, rel=0.05)
@@ -241,16 +264,42 @@ def test_noise_of_equal_pixels_is_that_of_rounding():
 )
 def test_the_limits_of_equal_values_are_a_tenth(value, told):
     known = np.tile([0.5, 0.2], (4, 1))
-    assert _outside(np.array(value), known, ("darker", "brighter"), "mean") == told
+    assert _outside(np.array(value), known, MEAN) == told
+
+
+@pytest.mark.parametrize("shape", [(40, 50), (1, 60), (60, 1), (1, 1), (700, 900)])
+def test_light_is_that_of_the_image_and_its_halves(shape):
+    """As SciPy computes it, of all pixels of a small image, of some of a large one."""
+    image = np.random.default_rng(0).gamma(2, 0.1, (*shape, 2)).astype(np.float32)
+    image[:, :, 1] = 1 - image[:, :, 1]
+    parts = [image[: shape[0] // 2 + shape[0] % 2], image[shape[0] // 2 + shape[0] % 2 :]]
+    parts += [image[:, : shape[1] // 2 + shape[1] % 2], image[:, shape[1] // 2 + shape[1] % 2 :]]
+    parts = [part.reshape(-1, 2).astype(float) for part in parts if part.size]
+    skewness = np.nan_to_num([stats.skew(part) if len(part) > 1 else (0, 0) for part in parts])
+    means = np.array([part.mean(axis=0) for part in parts])
+    found = _light(image)
+    np.testing.assert_allclose(found[:2], [image.mean((0, 1), float), image.std((0, 1), float)], rtol=1e-6)
+    np.testing.assert_allclose(found[4], np.ptp(means, axis=0), atol=1e-6)
+    tolerance = 0.02 if shape == (700, 900) else 1e-5
+    np.testing.assert_allclose(found[2:4], [skewness.min(axis=0), skewness.max(axis=0)], atol=tolerance)
+
+
+def test_sides_that_nobody_watches_are_not_told():
+    """Halves that are alike, and a lowest skewness above the usual one."""
+    known = np.random.default_rng(0).normal(0.5, 0.05, (6, 1))
+    for place, value in ((2, 5.0), (3, -5.0), (4, -5.0)):
+        assert _outside(np.array([value]), known, _MEASURES[place]) is None
+        assert _outside(np.array([-value]), known, _MEASURES[place]) is not None
 
 
 def test_channels_share_the_probability_of_a_false_alarm():
+    """So do the measures: two with two sides, three with one."""
     logs = np.log(0.3) + np.array([-0.2, 0.1, 0.3, -0.2, 0.05])
-    width = stats.t.ppf(1 - 0.01 / 4, 4) * logs.std(ddof=1) * np.sqrt(6 / 5)
+    width = stats.t.ppf(1 - 0.005 / 7, 4) * logs.std(ddof=1) * np.sqrt(6 / 5)
     for side, word in ((-1, "darker"), (1, "brighter")):
         for part, is_told in ((0.99, False), (1.01, True)):
             value = np.exp(logs.mean() + side * part * width)
-            found = _outside(np.array([value]), np.exp(logs)[:, None], ("darker", "brighter"), "mean")
+            found = _outside(np.array([value]), np.exp(logs)[:, None], MEAN)
             assert (found is not None) == is_told
             assert not is_told or found.startswith(f"{word} than the training images (mean ")
 
@@ -269,10 +318,10 @@ def test_beyond_the_farthest_a_texture_is_told(known):
     [note] = known.compare(image, known.farthest * 1.001)
     assert note.startswith("texture unlike the training images (distance ")
     logs = np.log(known.distances)
-    width = max(stats.t.ppf(0.975, 7) * logs.std(ddof=1) * np.sqrt(9 / 8), np.log(1.1))
+    width = max(stats.t.ppf(0.99, 7) * logs.std(ddof=1) * np.sqrt(9 / 8), np.log(1.1))
     assert known.farthest == pytest.approx(np.exp(logs.mean() + width))
     assert known.explain() == (
         f"Unlike images: the texture of a training image is up to {known.distances.max():.2g} from the nearest of the "
-        f"others. A new image beyond {known.farthest:.2g} gets a warning, and so do brightness, contrast and size that are "
-        "far from those of the 8 different training images."
+        f"others. A new image beyond {known.farthest:.2g} gets a warning, and so do brightness, contrast, halves and size "
+        "that are far from those of the 8 different training images."
     )
