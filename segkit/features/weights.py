@@ -77,17 +77,19 @@ def is_cached(address: str) -> bool:
 
 
 def download_weights(address: str) -> dict[str, torch.Tensor]:
-    """Download a state dictionary once into torch's cache, and check the hash in its name."""
+    """Download a state dictionary once into torch's cache, and check the hash in its name, also of what is there."""
     import torch
 
-    filename = address.rsplit("/", 1)[-1]
-    # torch checks a hash only if the name holds one.
-    if not re.search(r"-[0-9a-f]{8,}\.", filename):
+    # torch checks a hash only if the name holds one, and only when it downloads
+    found = re.search(r"-([0-9a-f]{8,})\.", address.rsplit("/", 1)[-1])
+    if found is None:
         raise WeightsError(
             f"weights {address}: the file name carries no sha256 to check the download; "
             f"name it NAME-<first 8 or more digits of its sha256>.pth, or download it and give its path"
         )
     cached = cached_file(address)
+    if cached.is_file():
+        _check_digest(cached, found[1])
     try:
         state: dict[str, torch.Tensor] = torch.hub.load_state_dict_from_url(
             address, progress=False, check_hash=True, weights_only=True, map_location="cpu"
@@ -195,10 +197,16 @@ def _checked(path: Path) -> Path:
     """Compare a file of the cache with its sha256, which is its name behind the link."""
     stored = path.resolve()
     if _SHA256.fullmatch(stored.name):
-        with stored.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest != stored.name:
-            raise WeightsError(
-                f"weights {path} are damaged (their sha256 differs): delete {stored} and try again"
-            )
+        _check_digest(stored, stored.name)
     return path
+
+
+def _check_digest(path: Path, digest: str) -> None:
+    """Refuse a file whose sha256 begins otherwise."""
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if not found.startswith(digest):
+        raise WeightsError(
+            f"weights {path} are damaged or were replaced (sha256 {found[:8]}..., expected {digest[:8]}...): delete that "
+            "file and try again"
+        )

@@ -372,6 +372,20 @@ def test_damaged_downloads_are_refused(served_weights):
         ConvNetBank("vgg16", weights=address).channels()
 
 
+def test_weights_that_were_replaced_in_the_cache_are_refused(served_weights, tmp_path):
+    """The hash was compared when they were downloaded, and never again."""
+    _, address = served_weights
+    ConvNetBank("vgg16", weights=address).channels()
+    [cached] = (tmp_path / "cache").rglob("*.pth")
+    state = torch.load(cached, weights_only=True)
+    torch.save({name: 2 * values for name, values in state.items()}, cached)
+    told = rf"weights {cached} are damaged or were replaced \(sha256 .*, expected .*\): delete that file and try again"
+    with pytest.raises(WeightsError, match=told):
+        ConvNetBank("vgg16", weights=address).channels()
+    cached.unlink()
+    assert len(ConvNetBank("vgg16", weights=address).channels()) == 128
+
+
 def test_absent_network_says_how_to_get_weights(server):
     _, address = server
     with pytest.raises(WeightsError, match=r"cannot be downloaded .*weights=PATH.*scattering, the default"):
