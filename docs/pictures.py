@@ -114,7 +114,7 @@ def make(page: Page, labels: list[Labels]) -> None:
     page.settle()
     save(page, "draw-first.jpg")
 
-    hand.nuclei(163, 103, 45, 301, 11)
+    hand.nuclei(163, 103, 45, 251, 11)
     hand.background(
         ((210, 90), (130, 60)), ((62, 150), (100, 250)), ((180, 330), (215, 345)), ((35, 250), (80, 262))
     )
@@ -150,7 +150,7 @@ def make(page: Page, labels: list[Labels]) -> None:
     page.show(2)
     page.settle()
     hand = Hand(page, labels[2])
-    hand.nuclei(272, 169)
+    hand.nuclei(172, 169)
     hand.background(((240, 160), (180, 290)))
     page.settle()
 

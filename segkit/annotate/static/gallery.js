@@ -26,7 +26,7 @@ export class Gallery {
     button.title = n_pages > 1 ? `${key} (page ${page + 1} of ${n_pages})` : key;
     picture.loading = "lazy";
     picture.alt = "";
-    picture.addEventListener("error", () => picture.removeAttribute("src")); // told when the image is opened
+    picture.addEventListener("error", () => picture.classList.add("absent")); // why is told when the image is opened
     picture.src = `/thumbnail/${encodeURIComponent(key)}`;
     name.className = "name";
     name.textContent = key;
