@@ -35,7 +35,7 @@ def outlines_from_geojson(content: Any, *, name: str = "GeoJSON") -> Outlines:
             polygons,
             _text(properties.get("name")),
             _class_name(properties),
-            _plane(geometry.get("plane") or {}),
+            _plane(geometry.get("plane")),
         )
         role = _role(feature, properties, outline)
         outlines.append((role, outline._replace(class_name=REGION) if role == "region" else outline))
@@ -61,7 +61,9 @@ def _role(feature: Mapping[str, Any], properties: Mapping[str, Any], outline: Ou
     return kind or _OLD_TYPES.get(_text(feature.get("id")), "")
 
 
-def _plane(plane: Mapping[str, Any]) -> str:
+def _plane(plane: Any) -> str:
+    """Return the plane of a stack, the first where the file does not tell."""
+    plane = plane if isinstance(plane, dict) else {}
     return f"z {plane.get('z', 0)}, t {plane.get('t', 0)}"
 
 

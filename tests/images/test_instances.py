@@ -503,6 +503,8 @@ def test_outlines_of_several_planes_of_qupath(tmp_path):
     features[1]["geometry"]["plane"] = {"c": -1, "z": 3, "t": 0}
     path = quick_geojson(tmp_path / "a.geojson", features)
     assert "outlines of 2 slices (z 0, t 0, z 3, t 0) for an image" in complaint(read_instances, path, (9, 9))
+    features[1]["geometry"]["plane"] = 3
+    assert read_instances(quick_geojson(path, features), (9, 9)).max() == 2
 
 
 def test_rectangles_with_round_corners(tmp_path):
