@@ -12,6 +12,7 @@ import numpy as np
 import tifffile
 from numpy.typing import ArrayLike, NDArray
 
+from segkit._common.arrays import as_array
 from segkit._common.files import write_text
 from segkit.errors import InputError, OutputError, count
 from segkit.images.read import check_image, to_float
@@ -89,7 +90,7 @@ class ArrayProject(BaseProject):
             raise InputError(f"image name {key!r}: give some characters")
         if key in self._pixels:
             raise InputError(f"{key}: there is an image of this name already: give another name")
-        pixels = np.array(image)
+        pixels = np.array(as_array(image, name=key))
         if pixels.ndim not in (2, 3):
             raise InputError(
                 f"{key}: image of shape {pixels.shape}, expected (H, W) or (H, W, C): give one plane"

@@ -282,7 +282,7 @@ def _single(values: Any) -> NDArray[Any] | None:
     is_several = isinstance(values, np.ndarray) and values.dtype.hasobject
     if is_several or not (is_array or (depth > 1 and np.isscalar(first))):
         return None
-    return as_array(values, name="array")
+    return as_array(values, name="images or masks")
 
 
 def is_stack_of_masks(masks: NDArray[Any]) -> bool:
