@@ -489,7 +489,8 @@ def as_image(image: ArrayLike) -> FloatArray:
         return to_float(array)
     if not np.issubdtype(array.dtype, np.floating):
         raise InputError(
-            f"image of dtype {array.dtype}: expected floats in [0, 1], uint8 or uint16: divide it by the largest value it can have, or convert it"
+            f"image of dtype {array.dtype}: expected floats in [0, 1], uint8 or uint16: divide it by the largest value it "
+            f"can have, or convert it"
         )
     array = np.ascontiguousarray(array, dtype=np.float32)
     if not np.isfinite(array).all():
