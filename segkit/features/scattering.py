@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import count
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -205,10 +206,14 @@ def _least_tile(length: int, scale: int) -> int:
     """Choose the length of tiles, without overlap, for the fewest transformed pixels along a side of the image."""
     overlap = 2 * _margin(scale)
     longest = _LONGEST << max(0, scale - _WIDEST)
-    counts = range(1, 2 + -(-length // (longest - overlap)))
-    sides = {n: _fast_side(-(-length // n) + overlap, scale) for n in counts}
-    n_tiles = min((n for n in counts if sides[n] <= longest), key=lambda n: n * sides[n])
-    return sides[n_tiles] - overlap
+
+    def side(n_tiles: int) -> int:
+        return _fast_side(-(-length // n_tiles) + overlap, scale)
+
+    # sides are rounded up, so that the longest that fits may be shorter than `longest`
+    fewest = next(n for n in count(max(1, length // longest)) if side(n) <= longest)
+    counts = range(fewest, max(fewest, 1 + -(-length // (longest - overlap))) + 1)
+    return side(min(counts, key=lambda n: n * side(n))) - overlap
 
 
 def _fast_side(length: int, scale: int) -> int:

@@ -7,6 +7,7 @@ from scipy import ndimage
 
 from segkit.errors import ConfigError
 from segkit.features import ScatteringBank
+from segkit.features.scattering import _least_tile, _margin
 
 
 @pytest.fixture(scope="module")
@@ -142,3 +143,23 @@ def test_more_paths_than_can_be_computed_are_refused():
         with pytest.raises(ConfigError, match="paths, at most 20,000 can be computed; give fewer angles"):
             ScatteringBank(**options).n_channels(1)
     assert ScatteringBank(J=3, L=64, max_order=1).n_channels(1) == 194
+
+
+@pytest.mark.parametrize("shape", [(20, 20_000), (1, 20_000), (100, 7735), (7735, 5)])
+def test_thin_images_are_those_of_their_parts(rng, shape):
+    """No number of tiles was tried that is short enough."""
+    bank = ScatteringBank(J=3, L=4, angles="averaged")
+    image = rng.random(shape, dtype=np.float32)
+    some = np.array([0, 1, 13])
+    maps = bank.dense(image, some)
+    assert maps.shape == (3, *shape)
+    part = tuple(slice(0, min(size, 300)) for size in shape)
+    inner = tuple(slice(0, min(size, 200)) for size in shape)
+    expected = bank.dense(image[part], some)
+    np.testing.assert_allclose(maps[:, *inner], expected[:, *inner], atol=2e-3)
+
+
+def test_tiles_of_any_length_fit():
+    for scale in range(1, 7):
+        for length in (1, 300, 7735, 20_000, 10**6):
+            assert 0 < _least_tile(length, scale) + 2 * _margin(scale) <= 400 << max(0, scale - 4)
