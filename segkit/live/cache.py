@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from segkit import __version__
 from segkit._common import is_whole
+from segkit._common.code import code_version
 from segkit._common.files import atomic
 from segkit.errors import ConfigError
 from segkit.features.base import FeatureMaps, FilterBank, as_image
@@ -136,7 +136,7 @@ def content_key(image: ArrayLike, bank: FilterBank, tile: str) -> str:
     description = bank_to_dict(bank)
     entries = {
         "format": _FORMAT,
-        "version": __version__,
+        "version": code_version(),
         "image": digest_arrays({"image": image}),
         "bank": _without_sources(description) if weights else description,
         "weights": digest_arrays(weights),

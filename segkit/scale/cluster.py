@@ -16,6 +16,7 @@ from uuid import uuid4
 from joblib import cpu_count
 
 from segkit._common import Workers, is_whole
+from segkit._common.code import code_version
 from segkit.errors import ClusterError, ConfigError, count
 
 Item = TypeVar("Item")
@@ -58,7 +59,7 @@ class Cluster:
     ConfigError
         If Dask is not installed, the number is no positive integer, or the address is none.
     ClusterError
-        On entering, if no scheduler answers there, or too few workers.
+        On entering, if no scheduler answers there, or too few workers, or a worker has another version of segkit.
 
     Notes
     -----
@@ -79,6 +80,7 @@ class Cluster:
             raise ConfigError(f"{n_workers} workers: expected a whole number from 1 on")
         self.scheduler, self.n_workers, self.timeout = scheduler, n_workers, timeout
         self._open = ExitStack()
+        self._checked: set[str] = set()
 
     def __enter__(self) -> Self:
         distributed = _import_distributed()
@@ -93,6 +95,7 @@ class Cluster:
                 self._check_address(distributed)
             self._client = opened.enter_context(self._connect(distributed, address))
             self._wait_for_workers(1 if self.n_workers is None else self.n_workers)
+            self._count_workers()
             self._open = opened.pop_all()
         return self
 
@@ -149,9 +152,31 @@ class Cluster:
 
     def _count_workers(self) -> int:
         try:
-            return sum(self._client.nthreads().values())
+            found: dict[str, int] = self._client.nthreads()
+            self._check_versions(sorted(found.keys() - self._checked))
         except (OSError, TimeoutError, CancelledError, ValueError) as error:
             raise self._lost() from error
+        return sum(found.values())
+
+    def _check_versions(self, addresses: list[str]) -> None:
+        """Refuse workers whose segkit is another, which would give other values."""
+
+        def read() -> str:  # sent as it is: an older segkit has no such function
+            try:
+                from segkit._common.code import code_version
+            except ImportError:
+                import segkit
+
+                return segkit.__version__
+            return code_version()
+
+        for address, theirs in self._client.run(read, workers=addresses).items() if addresses else ():
+            if theirs != code_version():
+                raise ClusterError(
+                    f"worker {address} has segkit {theirs}, here it is {code_version()}: install the same version there, "
+                    "and start the worker again"
+                )
+        self._checked |= set(addresses)
 
     def _submit(self, key: str, item: Any) -> Any:
         from segkit.scale.worker import answer

@@ -18,8 +18,8 @@ from typing import Any
 import joblib
 from sklearn.utils.validation import check_is_fitted
 
-from segkit import __version__
 from segkit._common import LocalProgress, Progress, Workers, one_by_one, pass_on
+from segkit._common.code import code_version
 from segkit._common.files import describe_os_error, without_sync, write_text
 from segkit.errors import ConfigError, InputError, OutputError, count
 from segkit.evaluation.read_masks import CLASSES
@@ -566,7 +566,7 @@ def _digest_run(
 ) -> str:
     """Return a digest of all that the results of an image depend on, but for the image."""
     model = digest_model(segmenter) if isinstance(segmenter, Segmenter) else str(joblib.hash(segmenter))
-    values = {"segkit": __version__, "model": model, "kinds": sorted(kinds), "pixel_size": pixel_size}
+    values = {"segkit": code_version(), "model": model, "kinds": sorted(kinds), "pixel_size": pixel_size}
     given = {"axes": axes, "level": level}
     return digest_values(values | {name: value for name, value in given.items() if value is not None})
 

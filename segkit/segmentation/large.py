@@ -18,8 +18,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit import __version__
 from segkit._common import FloatArray, Progress, Workers
+from segkit._common.code import code_version
 from segkit._common.files import describe_os_error, remove, saving, without_sync, write_text
 from segkit._common.memory import bytes_left
 from segkit._common.threads import single_threaded_blas
@@ -125,7 +125,7 @@ class _TileRun:
         self.classifier, self.rule = segmenter.classifier_, segmenter.rule_
         self.maps = _TileMaps(segmenter, image, job.level or 0)
         made_of = {
-            "segkit": __version__,
+            "segkit": code_version(),
             "image": [str(image.path.resolve()), job.level, list(image.shape)],
             "model": digest_model(segmenter),
         }

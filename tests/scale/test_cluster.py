@@ -14,6 +14,7 @@ from unittest.mock import Mock
 import pytest
 
 from segkit._common import one_by_one
+from segkit._common.code import code_version
 from segkit.errors import ClusterError, ConfigError, InputError, OutputError
 from segkit.scale import Cluster
 from segkit.scale.cluster import workers_of
@@ -234,6 +235,38 @@ def test_too_few_workers(scheduler):
     address, _ = scheduler
     with pytest.raises(ClusterError, match=r"after 2 s, expected 9: start more"):
         Cluster(address, n_workers=9, timeout=2).__enter__()
+
+
+def test_a_worker_of_another_version_is_refused(monkeypatch):
+    """At the start; one that comes later when it is seen."""
+    client, cluster = Mock(status="running"), Cluster()
+    client.nthreads.return_value = {"tcp://a": 1, "tcp://b": 1}
+    client.run = lambda function, workers: dict.fromkeys(workers, function())
+    cluster._client = client
+    assert cluster._count_workers() == 2
+    client.nthreads.return_value["tcp://c"] = 1
+    monkeypatch.setattr("segkit.__version__", "0.1")
+    code_version.cache_clear()
+    monkeypatch.setattr("segkit.scale.cluster.code_version", lambda: "0.2+abc")
+    try:
+        with pytest.raises(
+            ClusterError, match=r"worker tcp://c has segkit 0\.1\+\w{12}, here it is 0\.2\+abc: install the"
+        ):
+            cluster._count_workers()
+    finally:
+        code_version.cache_clear()
+    monkeypatch.setitem(sys.modules, "segkit._common.code", None)  # an older segkit
+    with pytest.raises(ClusterError, match=r"worker tcp://c has segkit 0\.1, here"):
+        cluster._count_workers()
+
+
+@pytest.mark.slow
+def test_workers_of_the_same_code_are_taken_and_others_are_not(monkeypatch):
+    with Cluster(n_workers=1) as cluster:
+        assert values(cluster.spread, Odd(), [2]) == {2: 4}
+    monkeypatch.setattr("segkit.scale.cluster.code_version", lambda: "0.2+abc")
+    with pytest.raises(ClusterError, match="install the same version there"):
+        Cluster(n_workers=1).__enter__()
 
 
 def test_without_dask_one_line_says_what_to_install(monkeypatch):

@@ -220,7 +220,7 @@ def test_another_model_or_version_starts_anew(fitted, tmp_path, monkeypatch, dec
     image, mask = picture(1, (120, 140), 8)
     segment_slide(other.fit([image / 255], [mask]), path, tmp_path / "out", resume=True, probability=True)
     assert decided == [0, 0]
-    monkeypatch.setattr("segkit.segmentation.large.__version__", "another")
+    monkeypatch.setattr("segkit.segmentation.large.code_version", lambda: "another")
     segment_slide(other, path, tmp_path / "out", overwrite=True, probability=True)
     assert decided == [0, 0, 0]
 
