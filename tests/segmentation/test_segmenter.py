@@ -200,7 +200,7 @@ def test_labels_are_the_most_probable_classes(n_classes, probability, threshold)
     """Of an image whose threshold moves far, too; small regions are not merged."""
     images, masks = zip(*(picture(seed, n_classes=n_classes) for seed in range(3)), strict=True)
     segmenter = linear(probability=probability, threshold=threshold, smallest_region=0)
-    segmenter.fit(images, masks)
+    segmenter.fit(images, masks, label_map=LabelMap({value: f"class {value}" for value in range(n_classes)}))
     other, _ = picture(7, n_classes=n_classes)
     for image in (other, 0.4 * other, 1 - other):
         found = segmenter.segment(image)
@@ -597,7 +597,7 @@ IMAGE, MASK = picture(0)
         ([IMAGE], [np.zeros_like(MASK)], "masks hold 0, expected at least two classes"),
         ([IMAGE], [np.full_like(MASK, 255)], "no labelled pixel"),
         ([np.where(MASK, np.nan, IMAGE)], [MASK], "holds NaN or infinity"),
-        ([(IMAGE * 255).astype(np.uint8)], [MASK], "expected floats in [0, 1]"),
+        ([(IMAGE * 255).astype(int)], [MASK], "expected floats in [0, 1], uint8 or uint16"),
         (
             [IMAGE, 255 * IMAGE / IMAGE.max()],
             [MASK, MASK],
@@ -623,9 +623,9 @@ def test_floats_that_are_not_scaled_are_refused(fitted, method):
     ):
         getattr(fitted, method)(255 * IMAGE, *masks)
     with pytest.raises(
-        InputError, match=r"image of dtype uint8: expected floats in \[0, 1\]; .* segkit.images.to_float"
+        InputError, match=r"image of dtype int64: expected floats in \[0, 1\], uint8 or uint16: divide"
     ):
-        getattr(fitted, method)((255 * IMAGE).astype(np.uint8), *masks)
+        getattr(fitted, method)((255 * IMAGE).astype(np.int64), *masks)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (500, 1), (2, 1000)])
