@@ -65,9 +65,8 @@ def as_shown(
         is_alpha = [extra in _ALPHA for extra in extras]
         alpha = rest[..., is_alpha.index(True)] if any(is_alpha) else None
         others = [rest[..., [place]] for place, dropped in enumerate(is_alpha) if not dropped]
-        if (
-            is_mask and alpha is None and len(others) == 1 and is_flat(array)
-        ):  # as Photoshop saves a selection
+        # Photoshop saves a selection so
+        if is_mask and alpha is None and len(others) == 1 and is_flat(array):
             alpha, others = rest[..., 0], []
     if page.photometric == PHOTOMETRIC.PALETTE:
         table, array = _in_8_bits(page.colormap.T), array.astype(np.uint8) if array.dtype == bool else array
@@ -81,7 +80,9 @@ def as_shown(
 
 def _grey_or_rgb(array: NDArray[Any], page: Any, path: Path, *, is_mask: bool) -> NDArray[Any]:
     """Return grey with 0 as black, or RGB."""
-    kind, bits = page.photometric, page.bitspersample
+    # a file that does not tell is taken for one that shows 0 white by its reader, and by no viewer
+    kind = page.photometric if "PhotometricInterpretation" in page.tags else PHOTOMETRIC.MINISBLACK
+    bits = page.bitspersample
     is_cmyk = kind == PHOTOMETRIC.SEPARATED and array.shape[-1] == 4 and array.dtype.kind == "u"
     is_cmyk = is_cmyk and page.tags.valueof("InkSet", 1) == 1
     is_rgb = kind == PHOTOMETRIC.YCBCR and page.compression in _CONVERTING

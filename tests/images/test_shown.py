@@ -1,6 +1,7 @@
 """Files mean what viewers show: black and white, colour tables and spaces, alpha channels, offsets."""
 
 import csv
+import struct
 
 import numpy as np
 import pytest
@@ -94,6 +95,17 @@ def test_masks_of_fiji_with_an_inverting_table_are_asked_about(tmp_path):
     image.putpalette(np.repeat(np.arange(256)[::-1], 3).tolist())
     image.save(tmp_path / "c.png")
     assert complaint(read_mask, tmp_path / "c.png") == f"{tmp_path / 'c.png'}: {CURE}"
+
+
+def test_a_file_that_does_not_tell_is_not_inverted(tmp_path):
+    path = write(tmp_path / "a.tif", GREY)
+    content = path.read_bytes()
+    with tifffile.TiffFile(path) as file:
+        place = file.pages.first.tags["PhotometricInterpretation"].offset
+    path.write_bytes(content[:place] + struct.pack("<H", 260) + content[place + 2 :])  # another tag
+    with tifffile.TiffFile(path) as file:
+        assert file.pages.first.photometric == 0
+    np.testing.assert_array_equal(read_pages(path)[0], GREY)
 
 
 def test_values_without_a_black_are_refused(tmp_path):
