@@ -99,6 +99,8 @@ def name_axes(
     n_pages = math.prod(length for length, letter in zip(shape, letters, strict=True) if letter == UNKNOWN)
     if n_pages == 1:
         return _as_planes(letters)
+    if unnamed is not None and _fits(unnamed, letters):
+        return unnamed
     sizes, choices = " x ".join(map(str, shape)), _choices(letters, shape)
     if given is not None:
         raise AxesError(
@@ -108,8 +110,6 @@ def name_axes(
             shape,
             choices,
         )
-    if unnamed is not None and _fits(unnamed, letters):
-        return unnamed
     # a mask has no channels, so that as many pages of an image are planes
     if n_pages == n_masks and not _has_several(letters, shape):
         return _as_planes(letters)

@@ -517,7 +517,10 @@ class _Naming:
             series.shape
         ):  # axes of length 1 are not there any more
             kept = zip(given, full, series.get_axes(squeeze=False), strict=True)
-            given = "".join(name for name, length, own in kept if length > 1 or own in "YX")
+            named = "".join(name for name, length, own in kept if length > 1 or own in "YX")
+            given = (
+                named if {"Y", "X"} <= set(named) else given
+            )  # letters of other axes than those of the file
         return name_axes(
             self.path, series.axes, series.shape, given=given, unnamed=self.unnamed, n_masks=self.n_masks
         )

@@ -617,3 +617,11 @@ def test_axes_that_files_do_not_name_can_be_named_and_are_kept(plain, output, ax
         assert f"1 image with labels would have other pages ({keys[0]}): erase these labels first" in told
         assert [entry.key for entry in project.images] == [*keys, *Z]
         assert "X comes before Y" in complaint(InputError, project.set_axes, "XYC")
+
+
+def test_axes_given_for_files_of_another_number_of_axes_leave_room_for_an_answer(plain, output):
+    with Project(plain, output, reading=Reading(axes="TZYX")) as project:
+        with pytest.raises(AxesError):
+            project.image("plain")
+        project.set_axes("ZYX")
+        assert project.image("plain#2").shape == (10, 12, 1)
