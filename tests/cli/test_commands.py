@@ -328,7 +328,7 @@ def test_three_classes_and_scribbles_by_label_map(tmp_path, segkit):
     assert set(np.unique(read_mask(tmp_path / "out" / "0.png")[0])) == {3, 7, 200}
     code, out, _ = segkit("evaluate", tmp_path / "out", tmp_path / "masks", "--set", "data.unlabelled=0")
     assert code == 0
-    assert "200: IoU" in out
+    assert "edge: IoU" in out
     report = ["-o", tmp_path / "report", "--images", tmp_path / "images"]
     code, out, err = segkit("evaluate", tmp_path / "out", tmp_path / "masks", *labels, *report)
     assert code == 0, err
