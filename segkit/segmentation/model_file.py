@@ -23,11 +23,12 @@ from segkit import __version__
 from segkit._common import entries_under
 from segkit._common.files import saving
 from segkit.classifier.pixel_classifier import PixelClassifier
-from segkit.errors import InputError, ModelFileError, OutputError
+from segkit.errors import InputError, ModelFileError, OutputError, SegkitError
 from segkit.features import Channel, FilterBank, bank_to_dict
 from segkit.features.registry import check_size, plain
 from segkit.features.weights import cached_file, is_cached
 from segkit.images import LabelMap, Reading
+from segkit.images.reading import joined
 from segkit.segmentation.alarms import Alarms
 from segkit.segmentation.base import mask_values
 from segkit.segmentation.header import Parameters
@@ -49,6 +50,10 @@ FORMAT_VERSION = 1
 UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {}
 # Texts of the file: the header, and its sha256.
 _KEY, _DIGEST = "segkit", "sha256"
+# A threshold further from 0 than so many times the largest decision on noise cannot be one of training pixels.
+_MOST_BEYOND = 30
+# Height and width of an image that is predicted to try a model.
+_MADE_UP = (64, 64)
 # Entry of the header: sha256 of each array.
 _TENSORS = "tensors"
 
@@ -228,6 +233,16 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
             "again",
             source=path,
         )
+    if segmenter.reading_.range is not None and segmenter.reading_.limits is None:
+        raise ModelFileError(
+            f"its range of values is {segmenter.reading_.range}, which was not learnt from images; train again",
+            source=path,
+        )
+    if segmenter.objects_.splitter.needs_inside and segmenter.objects_.rim is None:
+        raise ModelFileError(
+            "its objects are told apart by their inside, which it has no classifier for; copy it anew or train again",
+            source=path,
+        )
     if faults := _misfits(segmenter, used, arrays):
         raise ModelFileError(
             f"these do not fit the rest: {', '.join(faults)}; copy it anew or train again", source=path
@@ -330,7 +345,7 @@ def _weight_sources(bank: dict[str, Any]) -> list[str]:
 
 
 def find_faults(segmenter: Any) -> list[str]:
-    """Find what makes a model of sound parts useless: decisions that never change."""
+    """Find what makes a model of sound parts useless: decisions that never change, or a prediction that fails."""
     classifier = segmenter.classifier_
     noise = np.random.default_rng(0).standard_normal((32, classifier.mean_.size))
     try:
@@ -338,11 +353,37 @@ def find_faults(segmenter: Any) -> list[str]:
             decisions = classifier.decision_function(classifier.mean_ + noise * classifier.scale_)
     except ValueError:  # numbers grew beyond float32 on the way
         decisions = np.array([np.inf])
-    faults = []
     if not np.isfinite(decisions).all():
-        faults.append("its decisions are not finite: train it anew")
-    elif not np.ptp(decisions, axis=0).any():
-        faults.append(
-            "its decisions are the same for every pixel, so it says one class everywhere: train it anew"
-        )
-    return faults
+        return ["its decisions are not finite: train it anew"]
+    if not np.ptp(decisions, axis=0).any():
+        return ["its decisions are the same for every pixel, so it says one class everywhere: train it anew"]
+    return [
+        *_threshold_faults(segmenter.rule_, float(np.abs(decisions).max())),
+        *_prediction_faults(segmenter),
+    ]
+
+
+def _threshold_faults(rule: DecisionRule, largest: float) -> list[str]:
+    """Find a threshold that no decision can reach, where decisions on noise are up to `largest`."""
+    if abs(rule.threshold) * (1 - rule.otsu_weight) <= _MOST_BEYOND * max(largest, 1.0):
+        return []
+    return [
+        f"its threshold {rule.threshold:.3g} is beyond all decisions, so it says one class everywhere: train it anew"
+    ]
+
+
+def _prediction_faults(segmenter: Any) -> list[str]:
+    """Predict a made-up image as the images of a folder are, and find what fails."""
+    reading = segmenter.reading_
+    n_channels = segmenter.n_image_channels_ // reading.n_planes
+    low, high = reading.limits or (0, 1)
+    page = np.random.default_rng(0).uniform(low, high, (*_MADE_UP, n_channels)).astype(np.float32)
+    try:
+        with np.errstate(all="ignore"):
+            planes = [reading.scale(page, name="made-up image")] * reading.n_planes
+            found = segmenter.segment(joined(planes, n_channels), objects=True)
+    except (SegkitError, ValueError, ArithmeticError, IndexError, TypeError, RuntimeError) as error:
+        return [f"it cannot segment an image ({error}): train it anew"]
+    if not np.isfinite(found.probability).all():
+        return ["its probabilities are not finite: train it anew"]
+    return []

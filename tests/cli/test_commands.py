@@ -506,6 +506,39 @@ def test_inspect_restores_a_model_and_finds_what_makes_it_useless(folder, model,
         assert "differs from its sha256" in refused(segkit, folder, command, folder / "bad.segkit", *others)
 
 
+@pytest.mark.parametrize(
+    ("change", "message", "predicts"),
+    [
+        ({"objects": {"splitter": {"landscape": "inside"}}}, "which it has no classifier for", False),
+        (
+            {"objects": {"splitter": {"landscape": "distance+inside"}}},
+            "which it has no classifier for",
+            False,
+        ),
+        ({"reading": {"range": "percentiles: 1..99"}}, "was not learnt from images; train again", False),
+        ({"threshold": 1e308}, "its threshold 1e+308 is beyond all decisions, so it says one class", True),
+        ({"threshold": -1e6}, "its threshold -1e+06 is beyond all decisions", True),
+    ],
+)
+def test_inspect_approves_no_model_that_does_not_predict(folder, model, segkit, change, message, predicts):
+    header, arrays = read_model(model)
+    del header["format_version"]
+    for entry, value in change.items():
+        header[entry] = _changed(header[entry], value)
+    write_model(folder / "bad.segkit", header, arrays)
+    assert message in refused(segkit, folder, "inspect", folder / "bad.segkit")
+    if not predicts:
+        run = ("predict", folder / "bad.segkit", folder / "images", "-o", folder / "out")
+        assert message in refused(segkit, folder, *run)
+
+
+def _changed(entry, value):
+    """Change some values of an entry of a header."""
+    if not isinstance(value, dict):
+        return value
+    return entry | {name: _changed(entry[name], one) for name, one in value.items()}
+
+
 def test_names_in_a_model_do_not_steer_the_terminal(folder, model, segkit):
     header, arrays = read_model(model)
     del header["format_version"]
