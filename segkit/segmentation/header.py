@@ -145,6 +145,9 @@ class _SplitScores(_Whole):
     mean_ap: float
     usual: float
     by_landscape: dict[str, float]
+    n_true: Count = 0
+    n_found: Count = 0
+    n_predicted: Count = 0
 
 
 class _Rim(_Part):

@@ -49,8 +49,18 @@ class ObjectModel:
     scores: SplitScores | None = None
 
     def summarise(self) -> str:
-        """Summarise what is known of objects, and how well they are told apart."""
-        return f"Objects: {self.rule}"
+        """Summarise what is known of objects, how well they are told apart, and how far their count is off."""
+        return f"Objects: {self.rule} {self._count_error}"
+
+    @property
+    def _count_error(self) -> str:
+        """Error of the count on held-out images, in a sentence."""
+        if self.scores is None or not self.scores.n_true:
+            return "How far the count is off is not known: number the objects of three images or more to learn it."
+        n_true, n_found, n_counted = self.scores.n_true, self.scores.n_found, self.scores.n_predicted
+        error = (n_counted - n_true) / n_true
+        much = f"{abs(error):.0%} too {'many' if error > 0 else 'few'}" if error else "as many as there are"
+        return f"There it found {n_found} of {count(n_true, 'object')}, and counted {n_counted}: {much}."
 
     @property
     def rule(self) -> str:

@@ -184,3 +184,18 @@ def test_unlabelled_pixels_do_not_count(rng):
     _, scores = choose([example(rng, truth, ids=ids, labelled=labelled)], USUAL)
     assert scores.by_landscape["none"] == 1
     assert scores.to_dict()["n_objects"] == 3
+
+
+def test_the_count_is_that_of_the_chosen_splitting(rng):
+    examples = [
+        example(rng, discs(*((row, col, 8) for row in (12, 40) for col in (12, 26, 54)))),
+        example(rng, discs((20, 20, 8), (20, 60, 8))),
+    ]
+    chosen, scores = choose(examples, USUAL)
+    counts = np.zeros(3, dtype=int)
+    for one in examples:
+        found = chosen.split(one.ids, probability=one.probability, inside=one.inside)
+        pairs = match(one.truth, found, labelled=one.labelled)
+        counts += (pairs.true_ids.size, pairs.matched(0.5).size, pairs.predicted_ids.size)
+    assert counts[0] == 8
+    assert (scores.n_true, scores.n_found, scores.n_predicted) == tuple(counts.tolist())

@@ -424,7 +424,10 @@ def test_objects_with_a_learnt_rim_read_features_once(data, fitted, monkeypatch)
     ],
 )
 def test_what_is_known_of_objects_is_told(splitter, source, told):
-    assert ObjectModel(splitter, source).summarise() == f"Objects: {told}"
+    model = ObjectModel(splitter, source)
+    assert model.rule == told
+    unknown = "How far the count is off is not known: number the objects of three images or more to learn it."
+    assert model.summarise() == f"Objects: {told} {unknown}"
 
 
 @pytest.mark.parametrize(
@@ -434,10 +437,14 @@ def test_what_is_known_of_objects_is_told(splitter, source, told):
         ("blocks", 1, "1 annotated object (typical diameter 7 pixels). On held-out parts of the image"),
     ],
 )
-def test_scores_are_told(regions, n_objects, told):
-    scores = SplitScores(regions, 3, n_objects, 0.875, 0.25, 0.2, {"none": 0.1})
+@pytest.mark.parametrize(
+    ("n_counted", "error"), [(85, "15% too few"), (112, "12% too many"), (100, "as many as there are")]
+)
+def test_scores_are_told(regions, n_objects, told, n_counted, error):
+    scores = SplitScores(regions, 3, n_objects, 0.875, 0.25, 0.2, {"none": 0.1}, 100, 70, n_counted)
     assert ObjectModel(Splitter(radius=3.5), "instances", None, scores).summarise() == (
-        f"Objects: learnt from {told} the AP at IoU 0.5 was 0.88 (AP: matched / (matched + missed + false))."
+        f"Objects: learnt from {told} the AP at IoU 0.5 was 0.88 (AP: matched / (matched + missed + false)). There it found "
+        f"70 of 100 objects, and counted {n_counted}: {error}."
     )
 
 
