@@ -551,7 +551,7 @@ def _read_tiff(path: Path, notes: list[str], naming: _Naming, *, is_mask: bool) 
         notes += _of_turning(tags.valueof(_ORIENTATION, 1), size)
         named = [naming.of(series) for series in all_series]
         offset, noted = offset_in(file)
-        notes += noted + ([] if is_mask else note_on_inversion(file))
+        notes += noted + note_on_inversion(file, is_mask=is_mask)
 
         def show(array: NDArray[Any], page: Any) -> NDArray[Any]:
             colours, alpha = as_shown(array, page, path, offset=offset, is_mask=is_mask)

@@ -23,9 +23,11 @@ _ENDS = (63, 192)  # a binary mask stays in the outer quarters of 0..255 whateve
 _LEAST_SHARE = 0.95
 
 
-def note_on_inversion(file: tifffile.TiffFile) -> list[str]:
-    """Note that Fiji shows other values than it measures."""
-    if not file.is_imagej or file.pages.first.photometric != PHOTOMETRIC.MINISWHITE:
+def note_on_inversion(file: tifffile.TiffFile, *, is_mask: bool) -> list[str]:
+    """Note that Fiji shows other values than it measures, and tifffile other ones than it was given."""
+    if _is_true_black(file.pages.first):
+        return ["saved as true and false by tifffile, which marks true as black: true is read as white"]
+    if is_mask or not file.is_imagej or file.pages.first.photometric != PHOTOMETRIC.MINISWHITE:
         return []
     return ["an inverting lookup table of Fiji's: read as it is shown, so that intensities are inverted too"]
 
@@ -39,6 +41,11 @@ def offset_in(file: tifffile.TiffFile) -> tuple[int, list[str]]:
     if told["cf"] != 0 or factor != 1 or offset % 1 or file.pages.first.dtype not in (np.uint8, np.uint16):
         return 0, ["Fiji shows its values calibrated; they are read as they are stored"]
     return int(offset), [f"stored {-int(offset)} too high, as Fiji does with int16: read as it is shown"]
+
+
+def _is_true_black(page: Any) -> bool:
+    """Tell whether tifffile wrote booleans without being told how to show them: masks of Python come so."""
+    return bool(page.is_shaped and page.dtype == bool and page.photometric == PHOTOMETRIC.MINISWHITE)
 
 
 def check_tables(path: Path, series: Any) -> None:
@@ -81,7 +88,8 @@ def as_shown(
 def _grey_or_rgb(array: NDArray[Any], page: Any, path: Path, *, is_mask: bool) -> NDArray[Any]:
     """Return grey with 0 as black, or RGB."""
     # a file that does not tell is taken for one that shows 0 white by its reader, and by no viewer
-    kind = page.photometric if "PhotometricInterpretation" in page.tags else PHOTOMETRIC.MINISBLACK
+    is_told = "PhotometricInterpretation" in page.tags and not _is_true_black(page)
+    kind = page.photometric if is_told else PHOTOMETRIC.MINISBLACK
     bits = page.bitspersample
     is_cmyk = kind == PHOTOMETRIC.SEPARATED and array.shape[-1] == 4 and array.dtype.kind == "u"
     is_cmyk = is_cmyk and page.tags.valueof("InkSet", 1) == 1

@@ -61,6 +61,16 @@ def test_masks_whose_zero_is_white_hold_the_objects_that_are_shown(tmp_path):
     assert [[float(value) for value in row.values()] for row in rows] == [[200], [201], [202]]
 
 
+def test_booleans_saved_by_tifffile_are_not_inverted(tmp_path):
+    (tmp_path / "masks").mkdir()
+    (tmp_path / "images").mkdir()
+    tifffile.imwrite(tmp_path / "masks" / "a.tif", OBJECTS > 0)  # marked as white is zero, whatever it holds
+    write(tmp_path / "images" / "a.tif", OBJECTS)
+    with pytest.warns(UserWarning, match="saved as true and false by tifffile, which marks true as black"):
+        found = inspect_images(tmp_path / "images", tmp_path / "masks")
+    assert found.value_counts == {0: 48, 1: 16}
+
+
 def test_numbers_of_few_bits_reach_white(tmp_path):
     for bits, white in ((2, 3), (4, 15), (12, 4095)):
         values = (np.arange(64).reshape(8, 8) % (white + 1)).astype(np.uint16 if bits > 8 else np.uint8)
