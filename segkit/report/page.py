@@ -247,13 +247,13 @@ def _facts(result: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
 def _curves(
     rows: Sequence[Row], looks: Mapping[str, figures.Look], single_class: tuple[str, float]
 ) -> list[str]:
-    """Draw learning curves of mean IoU and object IoU; a single number of annotated images has none."""
+    """Draw learning curves of object IoU and mean IoU; a single number of annotated images has none."""
     if len({row.n_train for row in rows}) < 2:
         return []
-    curves = [figures.draw_learning_curve(rows, looks, single_class=single_class)]
-    if any(row.object_iou_interval for row in rows):
-        curves.append(figures.draw_learning_curve(rows, looks, of_objects=True))
-    return curves
+    mean = figures.draw_learning_curve(rows, looks, single_class=single_class)
+    if not any(row.object_iou_interval for row in rows):
+        return [mean]
+    return [figures.draw_learning_curve(rows, looks, of_objects=True), mean]
 
 
 def _limited(costs: Mapping[str, Sequence[Any]], looks: Mapping[str, figures.Look]) -> list[str]:

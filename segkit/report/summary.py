@@ -153,12 +153,11 @@ def statements(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 def _praise(row: Row, result: Mapping[str, Any]) -> str:
     title = _title(row.method, result)
     tested = f"on {count(row.n_images, 'test image')} of {result['name']}"
-    scores = {name: (getattr(row, name), getattr(row, f"{name}_interval")) for name in _SCORES}
-    names = {"mean_iou": "mean IoU", "object_iou": "object IoU", "object_dice": "object Dice"}
+    names = {"object_iou": "object IoU", "object_dice": "object Dice", "mean_iou": "mean IoU"}
     texts = [
-        f"{names[name]} {score:.3f} ({interval[0]:.3f} to {interval[1]:.3f})"
-        for name, (score, interval) in scores.items()
-        if interval is not None
+        f"{told} {getattr(row, name):.3f} ({interval[0]:.3f} to {interval[1]:.3f})"
+        for name, told in names.items()
+        if (interval := getattr(row, f"{name}_interval")) is not None
     ]
     scored = _enumerated(texts)
     scored = scored.replace("(", "(95 % interval ", 1)

@@ -277,8 +277,8 @@ def test_headline_is_the_size_of_the_pictures():
 def test_sentence_of_a_clear_lead():
     records = many("a", [0.5, 0.7] * 6) + many("b", [0.7, 0.9] * 6)
     assert sentence(make(records)) == (
-        "Trained on 5 annotated images, Method b reaches mean IoU 0.800 (95 % interval 0.750 to 0.850), "
-        "object IoU 0.833 (0.833 to 0.833) and object Dice 0.909 (0.909 to 0.909) "
+        "Trained on 5 annotated images, Method b reaches object IoU 0.833 (95 % interval 0.833 to 0.833), "
+        "object Dice 0.909 (0.909 to 0.909) and mean IoU 0.800 (0.750 to 0.850) "
         "on 12 test images of cells. Its mean IoU is 0.200 above the runner-up's, Method a "
         "(95 % interval of the difference +0.200 to +0.200). "
         "Calling every pixel background would give a mean IoU of 0.250. "
@@ -313,8 +313,8 @@ def test_sentence_does_not_rank_on_few_images():
 def test_sentence_of_one_method_alone():
     records = many("a", [0.5] * 3, n_train=0, seed=0)
     assert sentence(make(records)).startswith(
-        "Scores of Method a on 3 test images of cells: mean IoU 0.500 (95 % interval 0.500 to 0.500), "
-        "object IoU 0.833 (0.833 to 0.833) and object Dice 0.909 (0.909 to 0.909). "
+        "Scores of Method a on 3 test images of cells: object IoU 0.833 (95 % interval 0.833 to 0.833), "
+        "object Dice 0.909 (0.909 to 0.909) and mean IoU 0.500 (0.500 to 0.500). "
         "The estimate is not firm: 3 images, fewer than 10."
     )
     pages = [entry | {"group": "stack"} for entry in many("a", [0.5] * 12)]
