@@ -26,11 +26,9 @@ def outlines_from_geojson(content: Any, *, name: str = "GeoJSON") -> Outlines:
     for feature in _features(content, name):
         geometry = feature.get("geometry") or {}
         properties = feature.get("properties") or {}
-        kind, coordinates = geometry.get("type"), geometry.get("coordinates") or []
-        if kind not in ("Polygon", "MultiPolygon") or not coordinates:
-            left_out[kind or "without geometry"] += 1
+        if not (polygons := _polygons(geometry)):
+            left_out[geometry.get("type") or "without geometry"] += 1
             continue
-        polygons = [coordinates] if kind == "Polygon" else coordinates
         outline = Outline(
             polygons,
             _text(properties.get("name")),
@@ -49,6 +47,16 @@ def outlines_from_geojson(content: Any, *, name: str = "GeoJSON") -> Outlines:
         ignored=[outline for role, outline in outlines if role == "ignored"],
         kind="detections" if has_detections else "annotations" if has_annotations else "",
     )
+
+
+def _polygons(geometry: Mapping[str, Any]) -> list[Any]:
+    """Return the polygons of a geometry, those of its parts if it is a collection."""
+    kind, coordinates = geometry.get("type"), geometry.get("coordinates") or []
+    if kind == "GeometryCollection":
+        return [polygon for part in geometry.get("geometries") or [] for polygon in _polygons(part)]
+    if kind == "Polygon" and coordinates:
+        return [coordinates]
+    return list(coordinates) if kind == "MultiPolygon" else []
 
 
 def _role(feature: Mapping[str, Any], properties: Mapping[str, Any], outline: Outline) -> str:

@@ -142,6 +142,23 @@ def test_geojson_of_qupath(tmp_path, wrap):
     ]
 
 
+def test_polygons_of_a_collection_are_pieces_of_one_object(tmp_path):
+    polygons = [{"type": "Polygon", "coordinates": [square_at(x)]} for x in (0.0, 4.0)]
+    collection = {
+        "type": "GeometryCollection",
+        "geometries": [{"type": "Point", "coordinates": [1, 1]}, *polygons],
+    }
+    features = [{"type": "Feature", "geometry": collection, "properties": {}}]
+    (tmp_path / "a.geojson").write_text(json.dumps(features))
+    labels, told = read_told(tmp_path / "a.geojson", (3, 7))
+    assert labels.tolist() == [[1, 1, 0, 0, 1, 1, 0], [1, 1, 0, 0, 1, 1, 0], [0] * 7]
+    assert told == []
+
+
+def square_at(x):
+    return [[x, 0.0], [x + 2, 0.0], [x + 2, 2.0], [x, 2.0], [x, 0.0]]
+
+
 def test_one_feature_is_an_object(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(feature([SQUARE])))
     assert read_instances(tmp_path / "a.json", (5, 5)).sum() == 9
