@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from segkit._common.lock import HIDDEN
 from segkit.errors import first_few
 from segkit.images.large_image import is_by_region
 from segkit.images.read import IMAGE_EXTENSIONS
@@ -82,7 +83,9 @@ def list_folder(folder: Path) -> Listing:
             real = Path(os.path.realpath(entry.path)) if is_link or is_folder else base
             exists = not is_link or real.exists()
             is_outside = is_link and exists and not real.is_relative_to(base)
-            if not is_folder or name.startswith("."):
+            if is_folder and name.startswith("."):
+                found.left_out += [("hidden folder", path.as_posix())] * (name != HIDDEN)
+            elif not is_folder:
                 if _is_taken(found, path, exists=exists):
                     found.files.append(path)
                     found.links += [path] * is_outside

@@ -49,7 +49,8 @@ def test_linked_folders_are_followed_once(tmp_path):
     assert names(found) == ["e.png", "f.png", "plate1/a.png", *linked]
     left_out, followed = found.notes
     assert left_out == (
-        f"left out of {images}: 5 links back (above, again, plate3, and 2 more), 2 links to nowhere (gone, itself)"
+        f"left out of {images}: 1 hidden folder (.pool), 5 links back (above, again, plate3, and 2 more), "
+        "2 links to nowhere (gone, itself)"
     )
     assert followed == f"followed: 2 links out of {images} (e.png, plate2)"
     assert list_images(images) == found.paths
