@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import ndimage
 
 from segkit._common.arrays import as_array
 from segkit.errors import InputError, first_few
@@ -63,8 +64,9 @@ def measure(
     Raises
     ------
     InputError
-        If the label image has another shape or dtype, or holds fractions or negative numbers. If an image or map has
-        another size. If an object has no class name. If the pixel size is not a positive number.
+        If the label image has another shape or dtype, or holds fractions or negative numbers, or is a mask of 0 and 255
+        in several pieces. If an image or map has another size. If an object has no class name. If the pixel size is not
+        a positive number.
 
     Notes
     -----
@@ -85,6 +87,7 @@ def measure(
     """
     labels = check_labels(labels)
     runs = Runs.of(labels)
+    _refuse_mask(labels)
     spacing = None if pixel_size is None else check_pixel_size(pixel_size)
     table = _shapes(labels, runs, spacing)
     inside = labels > 0
@@ -100,6 +103,16 @@ def measure(
     elif classes is not None:
         table["class"] = _majority(_fitting(classes, labels, "class mask")[inside], owner, runs.n_objects)
     return table
+
+
+def _refuse_mask(labels: NDArray[np.integer]) -> None:
+    """Refuse a mask of 0 and 255 in pieces, which are objects without numbers."""
+    if not np.isin(labels, (0, 255)).all() or ndimage.label(labels, np.ones((3, 3)))[1] < 2:
+        return
+    raise InputError(
+        "label image of 0 and 255 in several pieces, which would be one object: number them first, with "
+        "segkit.objects.split or skimage.measure.label"
+    )
 
 
 def check_labels(labels: ArrayLike) -> NDArray[np.integer]:

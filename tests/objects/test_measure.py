@@ -187,6 +187,7 @@ FOR, GIVE = "for a label image of shape (2, 3), expected (2, 3)", "give that of 
         (np.array([[0, np.nan]]), "label image holds nan, expected 0 for background"),
         (np.array([[0, np.inf]]), "label image holds inf, expected 0 for background"),
         (np.array([[0, -1]]), "label image holds -1, expected 0 for background"),
+        (np.array([[255, 0, 255]]), "label image of 0 and 255 in several pieces, which would be one object"),
     ],
 )
 def test_what_is_no_label_image(labels, message):
