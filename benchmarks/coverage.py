@@ -32,6 +32,7 @@ from benchmarks.segmentation import DEVELOPMENT
 from segkit._common import FloatArray
 from segkit.benchmark import few_shot_split
 from segkit.cli.phantom import make_demo_set
+from segkit.errors import count
 from segkit.evaluation.metrics import Scores, score_masks
 from segkit.evaluation.statistics import bootstrap_interval
 from segkit.features import MultiscaleBank
@@ -312,7 +313,7 @@ def _share_inside(found: Sequence[tuple[str, int, float, bool, bool]]) -> str:
         return ""
     images, splits, _, inside, _ = zip(*found, strict=True)
     values = np.array(inside, dtype=float)
-    told = f"{len(found)} images"
+    told = count(len(found), "image")
     if len(set(splits)) < 2:
         return f"{values.mean():.3f}, {told}"
     return f"{with_interval(values.mean(), bootstrap_interval(values, images, splits))}, {told}"
