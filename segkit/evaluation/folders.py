@@ -27,6 +27,8 @@ from segkit.images import UNLABELLED, LabelMap
 from segkit.images.numbering import MasksAre
 
 TOLERANCE = 2.0
+# Two classes that differ at a larger share of the pixels have probably changed places.
+_OPPOSITE = 0.9
 
 
 def score_image(
@@ -129,8 +131,17 @@ def score_found(found: ReadMasks) -> dict[str, Any]:
     return (
         scores_to_dict(scores, found.stems, found.label_map)
         | ({} if objects is None else {"objects": objects_to_dict(objects, found.stems)})
-        | {"notes": found.notes, "failed": found.failed}
+        | {"notes": [*found.notes, *_note_on_inversion(scores)], "failed": found.failed}
     )
+
+
+def _note_on_inversion(scores: Scores) -> list[str]:
+    """Note masks of two classes that are nearly the opposite of the true ones."""
+    counts = scores.counts.sum(axis=0)
+    differing = 1 - np.trace(counts) / max(1, counts.sum())
+    if len(counts) != 2 or differing <= _OPPOSITE:
+        return []
+    return [f"{100 * differing:.0f} % of the pixels differ: the classes of one side are probably inverted"]
 
 
 def score_read_objects(found: ReadMasks) -> ObjectScores | None:

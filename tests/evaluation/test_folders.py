@@ -37,6 +37,20 @@ def test_folders_are_compared_by_stem(folders):
     ]
 
 
+@pytest.mark.parametrize(("n_equal", "is_told"), [(0, True), (7, True), (8, False), (36, False)])
+def test_masks_that_are_nearly_the_opposite_are_noted(tmp_path, n_equal, is_told):
+    """Of 72 pixels a tenth are 7.2."""
+    truth = np.zeros((8, 9), dtype=np.uint8)
+    truth[::2] = 255
+    guessed = 255 - truth
+    guessed.flat[:n_equal] = truth.flat[:n_equal]
+    write_mask(tmp_path / "masks" / "a.png", truth)
+    write_mask(tmp_path / "predictions" / "a.png", guessed)
+    notes = compare_folders(tmp_path / "predictions", tmp_path / "masks")["notes"]
+    told = f"{100 * (1 - n_equal / 72):.0f} % of the pixels differ: the classes of one side are probably inverted"
+    assert (told in notes) == is_told
+
+
 @pytest.fixture
 def of_segkit(folders):
     """Predictions as in an output folder of segkit predict; the image 1 failed, and 2 is not in the table."""
