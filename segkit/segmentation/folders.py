@@ -369,7 +369,7 @@ class _FolderRun:
 
     def _to_make(self, jobs: Sequence[Job]) -> Iterator[Job]:
         """Return the images that are to be segmented, and note of the others what came of them."""
-        for job in self.follow(jobs, "Segmenting"):
+        for job in self.follow(jobs, "Segmenting") if jobs else ():  # no bar of nothing
             if not self._note(job, partial(self._look, job)):
                 yield job
 

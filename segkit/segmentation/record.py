@@ -248,11 +248,12 @@ def digest_file(path: Path) -> str:
 
 
 def stats_of(path: Path) -> dict[str, list[int]]:
-    """Return size and time of change of a file, or of all files of a folder: these stand for a content that is large."""
-    paths = sorted(path.rglob("*")) if path.is_dir() else [path]
-    stats = ((file, file.stat()) for file in paths if file.is_file())
+    """Return time of change and size of a file, or of all files of a folder: these stand for a content that is large."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
     return {
-        file.relative_to(path.parent).as_posix(): [stat.st_size, stat.st_mtime_ns] for file, stat in stats
+        file.relative_to(path.parent).as_posix(): list(stamp_of(file) or ())
+        for file in files
+        if file.is_file()
     }
 
 

@@ -65,14 +65,13 @@ class _Measure(NamedTuple):
     transform: Callable[[NDArray[np.float64]], NDArray[np.float64]] = np.asarray
 
 
-_ODD_HALF = "a half with dark and bright in other shares"
 _MEASURES = (
     _Measure("mean", "darker", "brighter", log(1 + LEAST_CHANGE), _logarithm),
     _Measure(
         "standard deviation", "lower in contrast", "higher in contrast", log(1 + LEAST_CHANGE), _logarithm
     ),
-    _Measure("lowest skewness", _ODD_HALF, "", LEAST_CHANGE),
-    _Measure("highest skewness", "", _ODD_HALF, LEAST_CHANGE),
+    _Measure("lowest skewness", "one half with more dark parts", "", LEAST_CHANGE),
+    _Measure("highest skewness", "", "one half with more bright parts", LEAST_CHANGE),
     _Measure("difference", "", "halves more different in brightness", LEAST_CHANGE / 5),
 )
 _N_SIDES = sum(bool(words) for measure in _MEASURES for words in (measure.low, measure.high))

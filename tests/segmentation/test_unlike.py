@@ -78,8 +78,8 @@ def test_images_of_the_same_kind_rarely_alarm(n):
         (lambda image: 0.5 + 0.1 * (image - 0.5), "lower in contrast than the training images (standard deviation"),
         (lambda image: 0.5 + 6 * (image - 0.5), "higher in contrast than the training images (standard deviation"),
         (lambda image: half(image, inverted), "halves more different in brightness than the training images (difference"),
-        (lambda image: half(image, bright), "a half with dark and bright in other shares than the training images (h"),
-        (lambda image: 1 - half(1 - image, bright), "a half with dark and bright in other shares than the training im"),
+        (lambda image: half(image, bright), "one half with more bright parts than the training images (highest skewness"),
+        (lambda image: 1 - half(1 - image, bright), "one half with more dark parts than the training images (lowest"),
         (lambda image: image[:20, :25], "smaller than the training images (20 x 25 pixels, training from 40 x 50)"),
     ],
 )  # fmt: skip
