@@ -681,19 +681,18 @@ class LiveSession:
         model, scores = evaluated
         self._model = model
         # blocks of one image say nothing about others
-        is_known = scores.regions == "images" and scores.object_iou is not None
-        if is_known:
-            self._held_out_object_iou = scores.object_iou
+        object_iou = scores.object_iou if scores.regions == "images" else None
+        self._held_out_object_iou = object_iou
         with self._news:
             self._generation += 1
         canvas = self._canvas
         if canvas is not None and canvas.features is not None:
             self._keep(canvas.read_as(model, self._generation), "strokes")
-        if scores.regions != "images" or scores.object_iou is None:
+        if object_iou is None:
             return True
         low, high = scores.object_iou_interval or (None, None)
         n_images = sum(bool(one.counts) for one in self._labelled.values())
-        point = ExpectedPoint(self._n_strokes, n_images, scores.object_iou, low, high, scores.mean_iou)
+        point = ExpectedPoint(self._n_strokes, n_images, object_iou, low, high, scores.mean_iou)
         self._points = [old for old in self._points if old.n_strokes < point.n_strokes] + [point]
         self._write_progress()
         self._emit(Expected(tuple(self._points)))
