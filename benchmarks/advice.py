@@ -36,7 +36,7 @@ from benchmarks.segmentation import DEVELOPMENT, write_made_up
 from segkit._common import FloatArray
 from segkit.benchmark import few_shot_split
 from segkit.evaluation.statistics import compare_pooled
-from segkit.features import FilterBank, MultiscaleBank
+from segkit.features import FilterBank, MultiscaleBank, StackedBank
 from segkit.features.base import Channel, FeatureMaps, as_image
 from segkit.features.normalised import NormalisedBank
 from segkit.images import LabelMap, load_pairs
@@ -98,7 +98,7 @@ class GridSet:
 def read_grid(folder: Path, bank: FilterBank) -> GridSet:
     """Compute the features of a set at the pixels of a grid, normalised by image."""
     dataset = load_pairs(folder / "images", folder / "masks")
-    normalised, features, masks = NormalisedBank(bank, "image"), {}, {}
+    normalised, features, masks = NormalisedBank(bank), {}, {}
     for stem, image, mask in zip(dataset.stems, dataset.images, dataset.masks, strict=True):
         step = max(1, round(np.sqrt(mask.size / CELLS)))
         at = [np.arange(step // 2, length, step) for length in mask.shape]
@@ -152,7 +152,8 @@ def follow(
 
 def build(bank: FilterBank, seed: int) -> Segmenter:
     """Make the default recipe for pixels of a grid."""
-    return Segmenter(bank, normalization="set", smallest_region=0, random_state=seed)
+    bank = StackedBank([bank], normalization="set")
+    return Segmenter(bank, smallest_region=0, random_state=seed)
 
 
 def draw(grid: GridSet, seed: int, most: int, build: Build) -> dict[str, Any]:

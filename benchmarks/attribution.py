@@ -144,16 +144,19 @@ def make(
     bank: FilterBank, classifier: str, n_train: int, seed: int, n_pixels: int, *, centred: bool
 ) -> PixelForest | Segmenter:
     """Make a method that differs from the others in these parts only."""
+    normalization: Any = "image" if centred else "set"
     shared: dict[str, Any] = {
-        "normalization": "image" if centred else "set",
         "threshold": "quantile+otsu",
         "training_pixels": n_pixels,
         "random_state": seed,
     }
     if classifier == FOREST:
-        return PixelForest(bank, max_depth=DEPTH, threshold_pixels=n_pixels // 2, **shared)
+        return PixelForest(
+            bank, max_depth=DEPTH, normalization=normalization, threshold_pixels=n_pixels // 2, **shared
+        )
     kernels = LinearMixture() if classifier == LINEAR else LinearGaussianMixture()
     penalties = [usual_penalty(ALPHAS, n_train)]
+    bank = StackedBank([bank], normalization=normalization)
     return Segmenter(bank, kernels=kernels, alphas=penalties, selection_pixels=n_pixels // 2, **shared)
 
 

@@ -174,7 +174,7 @@ class _Pixels:
     ) -> None:
         model, images = trained.model, trained.images(stems)
         self.drawn: PixelSample = draw_pixels(trained.ids(stems), model.classes_.size, n_pixels, rng)
-        bank = NormalisedBank(model.bank_, model.normalization_)
+        bank = NormalisedBank(model.bank_)
         [self.channels] = bank.sample_draws(images, [self.drawn], None, pass_on, "")
         self.kept = model.classifier_.standardise(self.channels.take(model.classifier_.channels_, axis=1))
 

@@ -239,7 +239,7 @@ def _stacked(*banks: str) -> str:
 VARIANTS = {
     "first": lambda study: [bank_option(study, NETWORKS)],
     "vgg": lambda study: [bank_option(study, VGG_ALONE)],
-    "set": lambda study: [bank_option(study, NETWORKS), "training.normalization=set"],
+    "set": lambda study: [bank_option(study, NETWORKS), "bank.normalization=set"],
     "linear": lambda study: [bank_option(study, NETWORKS), "kernel.family=linear"],
     "iou": lambda study: [bank_option(study, NETWORKS), "training.threshold=iou"],
     "zero": lambda study: [bank_option(study, NETWORKS), "training.threshold=zero"],

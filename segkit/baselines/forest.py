@@ -15,9 +15,9 @@ from sklearn.ensemble import RandomForestClassifier
 from segkit._common import FloatArray, Progress
 from segkit.baselines.options import Whole, check_options
 from segkit.errors import ConfigError
-from segkit.features import FilterBank, MultiscaleBank
+from segkit.features import FilterBank, MultiscaleBank, StackedBank
 from segkit.features.base import Channel, FeatureMaps, sample_maps
-from segkit.features.normalised import NormalisedBank
+from segkit.features.normalised import NormalisedBank, even_grid, image_means
 from segkit.images import UNLABELLED
 from segkit.images.sampling import PixelSample, assign_folds, draw_pixels, sparse_images
 from segkit.segmentation.base import BaseSegmenter, IdArray
@@ -48,7 +48,8 @@ class PixelForest(BaseSegmenter):
         Number of training pixels, balanced over classes as far as available. Weights restore the frequencies of
         the classes among all labelled pixels.
     normalization : {"image", "set"}, default="set"
-        As for `Segmenter`: each channel less its mean over the image, or as it is.
+        As for `StackedBank`: "image" leaves it to the bank, most of whose channels are less their mean over the image;
+        "set" takes them as they are.
     threshold : {"quantile+otsu", "quantile", "iou", "zero"}, default="zero"
         Rule for the decision above which a pixel is of the second of two classes, as for `Segmenter`. The decision is
         the difference of the two probabilities, in [-1, 1]. "zero" is the more probable class. The other rules score
@@ -151,7 +152,7 @@ class PixelForest(BaseSegmenter):
 
     @property
     def _normalised_bank(self) -> NormalisedBank:
-        return NormalisedBank(self.bank_, self.normalization)
+        return NormalisedBank(StackedBank([self.bank_], normalization=self.normalization))
 
     def _grow(self, X: FloatArray, drawn: PixelSample) -> Any:
         """Fit new trees to pixels."""
@@ -201,8 +202,8 @@ class PixelForest(BaseSegmenter):
         stacks = self.bank_.maps(image)
         # Maps come grouped by grid; the trees were grown with channels in the bank's order.
         column = np.concatenate([stack.indices for stack in stacks]).argsort()
-        grid = self._normalised_bank.grid(image.shape)
-        means = sample_maps(stacks, *grid).mean(axis=0) if grid[0].size else np.float32(0)
+        at_grid = sample_maps(stacks, *even_grid(image.shape))
+        means = image_means(at_grid, self._normalised_bank.bank.centred(image.shape[2]))
         # Features of a few rows at a time: a map of each channel at every pixel would not fit into memory.
         parts = []
         n_rows = max(1, _PIXELS_AT_ONCE // width)
@@ -225,6 +226,10 @@ class NearestBank(FilterBank):
 
     def __init__(self, bank: FilterBank) -> None:
         self.bank = bank
+
+    def centred(self, n_image_channels: int = 3) -> NDArray[np.bool_]:
+        """Return which channels are less their mean over the image, as the bank says."""
+        return self.bank.centred(n_image_channels)
 
     def fit(self, images: Sequence[ArrayLike]) -> Self:
         """Fit the bank."""

@@ -120,7 +120,8 @@ def _name_bank(bank: dict[str, Any]) -> str:
 def _bank_options(bank: dict[str, Any]) -> list[str]:
     """List the options of a stored bank, or of each bank of a stack, in a line."""
     if bank["kind"] == "stacked":
-        return [line for part in bank["banks"] for line in _bank_options(part)]
+        shared = {name: value for name, value in bank.items() if name == "normalization"}
+        return [line for part in bank["banks"] for line in _bank_options(part | shared)]
     return [f"{bank['kind']}: {_listed({name: value for name, value in bank.items() if name != 'kind'})}"]
 
 

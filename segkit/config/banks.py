@@ -83,9 +83,10 @@ def _known_network(name: str) -> str:
 
 
 class BankOptions(Section):
-    """The options of a bank: parameters of its constructor, and its name."""
+    """The options of a bank: parameters of its constructor, its name, and the normalisation of `StackedBank`."""
 
     name: str
+    normalization: Literal["image", "set"] = "image"
 
     def describe(self, seed: int, volume: Volume) -> dict[str, Any]:  # noqa: ARG002
         """Describe the bank as `bank_from_dict` takes it; what is random is drawn from the seed."""
@@ -227,7 +228,7 @@ class StackedOptions(BankOptions):
     def describe(self, seed: int, volume: Volume) -> dict[str, Any]:
         """Describe the banks; see `BankOptions.describe`."""
         banks = [bank.describe(seed, volume) for bank in self.banks]
-        return {"kind": "stacked", "banks": banks, "orbit": self.orbit}
+        return self.model_dump(exclude={"name"}) | {"kind": "stacked", "banks": banks}
 
 
 BANK_SCHEMAS["stacked"] = StackedOptions

@@ -111,10 +111,9 @@ class SVMConfig(Section):
 
 
 class TrainingConfig(Section):
-    """Training pixels, normalisation, threshold and probabilities, and whether the model file holds networks' weights."""
+    """Training pixels, threshold and probabilities, and whether the model file holds networks' weights."""
 
     pixels: Annotated[int, Field(ge=20, le=MOST_PIXELS)] = 20_000
-    normalization: Literal["image", "set"] = "image"
     threshold: Literal["quantile+otsu", "quantile", "iou", "zero"] = "quantile+otsu"
     smallest_region: Annotated[float, Field(ge=0, le=1)] = 0.5
     probability: Literal["calibrated", "raw"] = "calibrated"
@@ -240,7 +239,6 @@ class Config(Section):
             kernels=self.kernel.build(),
             svm=self.svm.build(),
             alphas=self.svm.alphas if self.svm.C is None else None,
-            normalization=self.training.normalization,
             selection_pixels=self.selection.pixels,
             training_pixels=self.training.pixels,
             threshold=self.training.threshold,

@@ -149,6 +149,13 @@ class FilterBank(BaseEstimator, ABC):
         """Return the stride in pixels of each channel's map, in channel order; 1 unless a bank overrides it."""
         return np.ones(self.n_channels(n_image_channels))
 
+    def centred(self, n_image_channels: int = 3) -> NDArray[np.bool_]:
+        """Return which channels are less their mean over the image, so that staining and lighting matter less.
+
+        All are, unless a bank overrides it: one whose values mean something by themselves.
+        """
+        return np.ones(self.n_channels(n_image_channels), dtype=bool)
+
     def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
         """Estimate the bytes that `maps` takes for each pixel, at most; measured by ``benchmarks/large.py``.
 
@@ -366,6 +373,10 @@ class CompositeBank(TiledBank):
     def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:
         """Return the stride in pixels of each channel's map."""
         return np.concatenate([bank.strides(n_image_channels) for bank in self._used])
+
+    def centred(self, n_image_channels: int = 3) -> NDArray[np.bool_]:
+        """Return which channels are less their mean over the image, as the banks say."""
+        return np.concatenate([bank.centred(n_image_channels) for bank in self._used])
 
     @property
     def alignment(self) -> int:

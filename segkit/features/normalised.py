@@ -1,4 +1,4 @@
-"""Normalisation by image: each channel less its mean over the image, so that staining and lighting matter less."""
+"""Normalisation by image: each channel less its mean over the image, if its bank says so."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from segkit.images.sampling import PixelSample
 
 # Rows and columns of the grid of pixels that the mean of a channel over an image is taken from.
 GRID = 32
-NORMALIZATIONS = ("image", "set")
 
 
 @dataclass(frozen=True, eq=False)
 class NormalisedBank:
-    """A fitted bank whose channels are less their mean over the image ("image"), or as they are ("set")."""
+    """A fitted bank, whose centred channels are less their mean over the image."""
 
     bank: FilterBank
-    normalization: str
 
     def sample(
         self,
@@ -34,13 +32,15 @@ class NormalisedBank:
         progress: Progress = pass_on,
     ) -> FloatArray:
         """Read normalised features at some pixels of an image; (n, n_channels)."""
-        if self.normalization == "set":
+        centred = self.bank.centred(image.shape[2])
+        centred = centred if channels is None else centred[channels]
+        if not centred.any():
             return self.bank.sample(image, rows, cols, channels, progress=progress)
-        grid = self.grid(image.shape)
+        grid = even_grid(image.shape)
         all_rows, all_cols = np.concatenate([rows, grid[0]]), np.concatenate([cols, grid[1]])
         X = self.bank.sample(image, all_rows, all_cols, channels, progress=progress)
         found, at_grid = X[: len(rows)], X[len(rows) :]
-        found -= at_grid.mean(axis=0)
+        found -= image_means(at_grid, centred)
         return np.asarray(found)
 
     def sample_draws(
@@ -66,10 +66,10 @@ class NormalisedBank:
             filled += sizes
         return features
 
-    def grid(self, shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return rows and columns of the pixels that image means are taken from; none without normalisation by image."""
-        rows, cols = even_grid(shape)
-        return (rows, cols) if self.normalization == "image" else (rows[:0], cols[:0])
+
+def image_means(at_grid: FloatArray, centred: NDArray[np.bool_]) -> FloatArray:
+    """Compute the mean of each channel over the even grid of an image; 0 for channels that are not centred."""
+    return np.where(centred, at_grid.mean(axis=0), np.float32(0))
 
 
 def even_grid(shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

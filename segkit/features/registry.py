@@ -70,7 +70,7 @@ def check_size(bank: FilterBank, n_image_channels: int) -> None:
 
 
 def bank_to_dict(bank: FilterBank) -> dict[str, Any]:
-    """Describe a bank by kind and parameters, JSON-able; those of an averaged bank beside its bank's own.
+    """Describe a bank by kind and parameters, JSON-able; group and normalisation beside the bank's own.
 
     Raises
     ------
@@ -80,7 +80,13 @@ def bank_to_dict(bank: FilterBank) -> dict[str, Any]:
     if type(bank) is OrbitAveraged:
         return bank_to_dict(bank.bank) | {"orbit": _orbit_named(bank.group)}
     if type(bank) is StackedBank:
-        return {"kind": "stacked", "banks": [bank_to_dict(part) for part in bank.banks]}
+        banks = [bank_to_dict(part) for part in bank.banks]
+        stacked: dict[str, Any] = {"kind": "stacked", "banks": banks}
+        if bank.normalization == "image":
+            return stacked
+        # one bank that is no stack has the option beside its own
+        is_option = len(banks) == 1 and banks[0].keys().isdisjoint({"banks", "normalization"})
+        return (banks[0] if is_option else stacked) | {"normalization": bank.normalization}
     for kind, cls in BANKS.items():
         if type(bank) is cls:
             parameters = bank.get_params(deep=False)
@@ -93,12 +99,16 @@ def bank_to_dict(bank: FilterBank) -> dict[str, Any]:
 def bank_from_dict(description: dict[str, Any]) -> FilterBank:
     """Rebuild a bank from what `bank_to_dict` returned."""
     parameters = dict(description)
+    is_stack = parameters["kind"] == "stacked"
+    if not is_stack and (normalization := parameters.pop("normalization", "image")) != "image":
+        return StackedBank([bank_from_dict(parameters)], normalization=normalization)
     orbit = parameters.pop("orbit", None)
     if orbit is not None:
         return OrbitAveraged(bank_from_dict(parameters), group=group_of(orbit))
+    if is_stack:
+        banks = [bank_from_dict(part) for part in parameters["banks"]]
+        return StackedBank(banks, normalization=parameters.get("normalization", "image"))
     kind = parameters.pop("kind")
-    if kind == "stacked":
-        return StackedBank([bank_from_dict(part) for part in parameters["banks"]])
     if kind not in BANKS:
         raise ConfigError(f"bank {kind!r}: choose one of {', '.join(BANKS)}")
     bank = BANKS[kind]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from segkit._common import FloatArray, Progress, pass_on
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, CompositeBank, FeatureMaps, FilterBank, as_image, as_slice
+from segkit.features.options import check_options
 from segkit.features.tiles import Tile
 
 
@@ -21,8 +22,10 @@ class StackedBank(CompositeBank):
     Parameters
     ----------
     banks : sequence of FilterBank
-        The banks, at least one, none of them stacked itself. Channels are named after their bank's place
-        where names would repeat.
+        The banks, at least one. Channels are named after their bank's place where names would repeat.
+    normalization : {"image", "set"}, default="image"
+        Zero of each channel. "image": its mean over each image, so that staining and lighting matter less, unless its bank
+        leaves it as it is. "set": its mean over all training pixels. The scale is always that of the training pixels.
 
     Attributes
     ----------
@@ -38,8 +41,11 @@ class StackedBank(CompositeBank):
     True
     """
 
-    def __init__(self, banks: Sequence[FilterBank]) -> None:
+    def __init__(
+        self, banks: Sequence[FilterBank], *, normalization: Literal["image", "set"] = "image"
+    ) -> None:
         self.banks = banks
+        self.normalization = normalization
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
         """List the channels of all banks, in their order."""
@@ -52,6 +58,10 @@ class StackedBank(CompositeBank):
             for place, part in enumerate(channels, start=1)
             for name, group in part
         )
+
+    def centred(self, n_image_channels: int = 3) -> NDArray[np.bool_]:
+        """Return which channels are less their mean over the image: none, or those that the banks say."""
+        return super().centred(n_image_channels) & (self.normalization == "image")
 
     @property
     def label(self) -> str:
@@ -67,7 +77,11 @@ class StackedBank(CompositeBank):
         self, channels: NDArray[np.intp], n_image_channels: int = 3
     ) -> list[tuple[FilterBank, NDArray[np.intp]]]:
         """List the banks that channels come from, each with those that are its own, numbered as here."""
-        return [(bank, channels[mine]) for _, bank, mine, _ in self._split(channels, n_image_channels)]
+        return [
+            (part, numbers + channels[mine[0]] - own[0])
+            for _, bank, mine, own in self._split(channels, n_image_channels)
+            for part, numbers in bank.split_by_bank(own, n_image_channels)
+        ]
 
     def iter_maps(
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
@@ -106,11 +120,9 @@ class StackedBank(CompositeBank):
 
     def _given(self) -> Sequence[FilterBank]:
         banks = self.banks if isinstance(self.banks, Sequence) else ()
-        if not banks or not all(
-            isinstance(bank, FilterBank) and not isinstance(bank, StackedBank) for bank in banks
-        ):
+        if not banks or not all(isinstance(bank, FilterBank) for bank in banks):
             raise ConfigError(
-                f"banks={self.banks!r}: give a list of filter banks, not stacked already, such as "
-                "[ScatteringBank(), MultiscaleBank()]"
+                f"banks={self.banks!r}: give a list of filter banks, such as [ScatteringBank(), MultiscaleBank()]"
             )
+        check_options(StackedBank, {"normalization": self.normalization})
         return banks

@@ -14,7 +14,7 @@ from segkit._common import FloatArray
 from segkit._common.memory import bytes_left
 from segkit.features import FeatureMaps
 from segkit.features.base import as_slice, sample_maps
-from segkit.features.normalised import NormalisedBank
+from segkit.features.normalised import NormalisedBank, even_grid, image_means
 from segkit.features.tiles import whole
 from segkit.features.views import Tiling, View, moved_to
 from segkit.live.cache import FeatureCache, content_key
@@ -43,7 +43,7 @@ class ImageFeatures:
         self.stride = 1  # between cells of the coarse grid
         while math.prod(-(-side // self.stride) for side in self.shape) > COARSE_CELLS:
             self.stride *= 2
-        self.means: FloatArray | None = None  # (n_channels,); zeros without normalisation by image
+        self.means: FloatArray | None = None  # (n_channels,); 0 for channels that are not centred
         self.coarse: FloatArray | None = (
             None  # (n_channels, h, w), less the means, at the middle of each cell
         )
@@ -76,7 +76,7 @@ class ImageFeatures:
             self.means, self.coarse = stored[0].values[:, 0, 0], stored[1].values
             yield 1.0
             return
-        grid = self._bank.grid(self.shape)
+        grid = even_grid(self.shape)
         cells = self.cells()
         at_grid = np.empty((grid[0].size, self.n_channels), dtype=np.float32)
         at_cells = np.empty((cells[0].size, self.n_channels), dtype=np.float32)
@@ -88,7 +88,7 @@ class ImageFeatures:
             view = self._view(place)
             _sample_into(at_grid, view, grid)
             _sample_into(at_cells, view, positions)
-        means = at_grid.mean(axis=0) if grid[0].size else np.zeros(self.n_channels, dtype=np.float32)
+        means = image_means(at_grid, self._bank.bank.centred(self._image.shape[2]))
         at_cells -= means
         coarse = np.ascontiguousarray(at_cells.T.reshape(self.n_channels, *cells.shape[1:]))
         every = np.arange(self.n_channels)

@@ -164,7 +164,7 @@ class LiveSession:
         self.project = project
         self._config = Config() if config is None else config
         self._segmenter = self._config.build()
-        self._bank = NormalisedBank(_bank_to_draw_with(self._segmenter), self._segmenter.normalization)
+        self._bank = NormalisedBank(_bank_to_draw_with(self._segmenter))
         self._cache = FeatureCache() if cache is None else cache
         self._opened = None if model is None else OpenedModel(model, project.classes)
         self._source: Source = "strokes" if model is None else "model"

@@ -20,7 +20,7 @@ from segkit._common.threads import in_threads
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.features import FeatureMaps
 from segkit.features.base import as_slice, sample_maps
-from segkit.features.normalised import NormalisedBank, even_grid
+from segkit.features.normalised import NormalisedBank, even_grid, image_means
 from segkit.features.tiles import is_small, whole
 from segkit.features.views import Tiling, View, concatenate
 
@@ -40,10 +40,10 @@ def decide_and_read(
     progress: Progress = pass_on,
 ) -> tuple[list[FloatArray], FloatArray]:
     """Decide at every pixel by one classifier or several, and read kept channels on a coarse grid, in the same pass."""
-    maps = [_DecisionMap(image.shape, classifier) for classifier in classifiers]
+    centred = bank.bank.centred(image.shape[2])
+    maps = [_DecisionMap(image.shape, classifier, centred) for classifier in classifiers]
     channels = np.unique(concatenate([decision_map.channels for decision_map in maps]))
     nonlinear = np.unique(concatenate([decision_map.nonlinear for decision_map in maps]))
-    is_centred = bank.normalization == "image"
     if is_small(image.shape, bank.bank.bytes_per_pixel(image.shape[2])):
         views: Iterable[View] = [View(whole(image.shape), bank.bank.maps(image, channels))]
         second = views
@@ -57,7 +57,7 @@ def decide_and_read(
         for decision_map in maps:
             decision_map.add_linear(view)
     for decision_map in maps:
-        decision_map.end_linear(is_centred=is_centred)
+        decision_map.end_linear()
     for view in second if nonlinear.size else ():
         for decision_map in maps:
             decision_map.add_nonlinear(view)
@@ -92,12 +92,14 @@ def _follow(tilings: Sequence[Tiling], progress: Progress, description: str) -> 
 class _DecisionMap:
     """The decisions of a classifier on an image, which grow view by view."""
 
-    def __init__(self, shape: tuple[int, ...], classifier: PixelClassifier) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], classifier: PixelClassifier, centred: NDArray[np.bool_]
+    ) -> None:
         self.classifier, self.channels = classifier, classifier.channels_
+        self.centred = centred[self.channels]
         self.nonlinear = classifier.nonlinear_channels
         self.grid = even_grid(shape)
         self.at_grid = np.empty((self.grid[0].size, self.channels.size), dtype=np.float32)
-        self.means = np.zeros(self.channels.size, dtype=np.float32)
         self.decisions = np.zeros((*shape[:2], len(classifier.svm_.coef_)), dtype=np.float32)
         self.decisions += classifier.svm_.intercept_
         self._level = np.full(self.channels.size, np.nan, dtype=np.float32)
@@ -108,23 +110,26 @@ class _DecisionMap:
         slopes = self.classifier.linear_coef
         shown, (mine, at) = view.subset(self.channels), view.positions(self.grid)
         if slopes is not None:
-            for summed in _sums(shown.stacks, self.channels, slopes, self._level):
-                self.decisions[view.tile.core] += view.upsample(summed).transpose(1, 2, 0)
-                self._total += summed.sample(*at).sum(axis=0)
+            for is_centred in (True, False):
+                stacks = shown.subset(self.channels[self.centred == is_centred]).stacks
+                for summed in _sums(stacks, self.channels, slopes, self._level):
+                    self.decisions[view.tile.core] += view.upsample(summed).transpose(1, 2, 0)
+                    if is_centred:
+                        self._total += summed.sample(*at).sum(axis=0)
         own = np.sort(concatenate([stack.indices for stack in shown.stacks]))
         if own.size:
             read = sample_maps(list(shown.stacks), *at, own)
             self.at_grid[np.ix_(mine, np.searchsorted(self.channels, own))] = read
 
-    def end_linear(self, *, is_centred: bool) -> None:
-        """Subtract the means of all views: those of the image if channels are centred, and those of the training."""
+    def end_linear(self) -> None:
+        """Subtract the means of all views: those of the image of centred channels, and those of the training."""
         slopes = self.classifier.linear_coef
         if slopes is not None:
             # the mean of sums is the sum of means, so that no channel is centred by itself
-            mean = self._total / self.grid[0].size if is_centred else -slopes @ self._level.astype(np.float64)
+            level = np.where(self.centred, 0, self._level.astype(np.float64))
+            mean = self._total / self.grid[0].size - slopes @ level
             self.decisions -= (slopes @ self.classifier.mean_ + mean).astype(np.float32)
-        if is_centred:
-            self.means = np.asarray(self.at_grid.mean(axis=0))
+        self.means = image_means(self.at_grid, self.centred)
 
     def add_nonlinear(self, view: View) -> None:
         """Add the nonlinear part in a view's core."""

@@ -64,7 +64,6 @@ class Recipe:
 
     classifier: PixelClassifier
     penalties: Sequence[float] | None  # falling; None keeps the C of the classifier
-    normalization: str
     selection_pixels: int
     training_pixels: int
     threshold: str
@@ -154,7 +153,7 @@ def train(
 
     # Weigh the kernels (eq. 4.7 to 4.10) and solve for the separating planes (eq. 7.17), on all training pixels.
     start = time.perf_counter()
-    bank, classifier = NormalisedBank(best.bank, recipe.normalization), best.classifier
+    bank, classifier = NormalisedBank(best.bank), best.classifier
     X, at_grid = best.read or bank.sample_draws(
         images, [training, grid_of(images)], classifier.channels_, progress, "Kept channels"
     )
@@ -258,7 +257,7 @@ def evaluate_bank(
     """Fit a bank, select its channels, and choose one of the penalties, and the rest, on held-out images."""
     start = time.perf_counter()
     images, drawn, n_image_channels = data.images, data.drawn, data.images[0].shape[2]
-    normalised = NormalisedBank(bank.fit(images), recipe.normalization)
+    normalised = NormalisedBank(bank.fit(images))
     n_channels = bank.n_channels(n_image_channels)
     # one pass over the images instead of two, if all channels of all pixels fit
     draws = [drawn, data.training, grid_of(images)]

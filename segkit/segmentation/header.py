@@ -118,7 +118,6 @@ class Parameters(_Whole):
     """Parameters of a segmenter that a model file holds."""
 
     alphas: list[float] | None
-    normalization: Literal["image", "set"]
     selection_pixels: Count
     training_pixels: Count
     threshold: Literal["quantile+otsu", "quantile", "iou", "zero"]
@@ -204,7 +203,6 @@ class _Header(_Part):
     weights_origin: list[_Origin]
     channels: Annotated[list[Annotated[list[str], Field(min_length=2, max_length=2)]], Field(min_length=1)]
     n_image_channels: Annotated[PositiveInt, Field(le=MOST_IMAGE_CHANNELS)]
-    normalization: Literal["image", "set"]
     label_map: _Labels
     threshold: float
     otsu_weight: Share

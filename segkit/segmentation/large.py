@@ -27,7 +27,7 @@ from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.errors import ClusterError, InputError, OutputError, SegkitError, count, first_few
 from segkit.features import FeatureMaps
 from segkit.features.base import sample_maps
-from segkit.features.normalised import even_grid
+from segkit.features.normalised import even_grid, image_means
 from segkit.features.stacked import StackedBank
 from segkit.features.tiles import Tile
 from segkit.features.views import View
@@ -231,7 +231,9 @@ class _TileRun:
 
     def _image_means(self) -> list[float]:
         """Read the kept channels on the coarse grid; points that cannot be read are left out, and told."""
-        if self.segmenter.normalization_ != "image":
+        channels = self.classifier.channels_
+        centred = self.maps.bank.centred(self.image.shape[2])[channels]
+        if not centred.any():
             return [0.0] * self.means.size
         grid = even_grid(self.image.shape)
         found = [np.empty((0, self.means.size), dtype=np.float32)]
@@ -239,13 +241,13 @@ class _TileRun:
             mine = tile.holds(*grid)
             rows, cols = (at[mine] - seen.start for at, seen in zip(grid, tile.seen, strict=True))
             try:
-                found.append(sample_maps(self.maps(tile), rows, cols, self.classifier.channels_))
+                found.append(sample_maps(self.maps(tile), rows, cols, channels))
             except InputError as error:
                 self.faults.append(str(error))
         values = np.concatenate(found)
         if not len(values):
             raise InputError(self.faults[0])
-        means: list[float] = values.mean(axis=0).astype(float).tolist()
+        means: list[float] = image_means(values, centred).astype(float).tolist()
         return means
 
     def _grid_tiles(self, grid: tuple[NDArray[np.float64], NDArray[np.float64]]) -> list[Tile]:

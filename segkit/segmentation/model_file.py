@@ -181,7 +181,6 @@ def describe(segmenter: Any, *, embed_weights: bool) -> tuple[dict[str, Any], Ar
         "weights_origin": bank.weights_origin() if weights else [],
         "channels": [list(channel) for channel in segmenter.channels_],
         "n_image_channels": segmenter.n_image_channels_,
-        "normalization": segmenter.normalization_,
         "label_map": segmenter.label_map_.to_dict(),
         "threshold": segmenter.rule_.threshold,
         "otsu_weight": segmenter.rule_.otsu_weight,
@@ -210,7 +209,6 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
     segmenter.n_image_channels_ = header["n_image_channels"]
     segmenter.bank_ = _restore_bank(segmenter.bank, arrays, path)
     check_size(segmenter.bank_, segmenter.n_image_channels_)
-    segmenter.normalization_ = header["normalization"]
     known = segmenter.bank_.channels(segmenter.n_image_channels_)
     kept = _positions([name for name, _ in header["channels"]], known)
     segmenter.label_map_ = LabelMap.from_dict(header["label_map"])

@@ -26,7 +26,7 @@ from segkit.features import (
     StackedBank,
     bank_from_dict,
 )
-from segkit.features.normalised import NORMALIZATIONS, NormalisedBank
+from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED, LabelMap, PixelSize, Reading
 from segkit.kernels import KernelMixture
 from segkit.objects.hills import LabelArray
@@ -71,9 +71,6 @@ class Segmenter(BaseSegmenter):
         Penalties (lambda of eq. 7.17, ``C = 1 / (n lambda)``). The one nearest to 0.001 / sqrt(n_images) is taken, unless
         its mean IoU on held-out images is significantly worse than the best (one-sided paired t-test, 95 %); then the
         nearest one that is not. None keeps the ``C`` of `svm`.
-    normalization : {"image", "set"}, default="image"
-        Zero of each channel: its mean over each image, so that staining and lighting matter less, or its mean over all
-        training pixels. The scale is always that of the training pixels.
     selection_pixels : int, default=6000
         Number of pixels for the selection of channels, balanced over classes as far as available. Penalty, threshold and
         probabilities are evaluated on the same pixels, with each image held out in turn.
@@ -111,8 +108,6 @@ class Segmenter(BaseSegmenter):
         Channels of the training images.
     bank_ : FilterBank
         The fitted bank.
-    normalization_ : {"image", "set"}
-        The normalisation of the training.
     classifier_ : PixelClassifier
         The fitted selector (a loaded model has none), scales, kernels and SVM.
     objects_ : ObjectModel
@@ -155,7 +150,6 @@ class Segmenter(BaseSegmenter):
         kernels: KernelMixture | None = None,
         svm: LinearSVM | None = None,
         alphas: Sequence[float] | None = ALPHAS,
-        normalization: str = "image",
         selection_pixels: int = 6000,
         training_pixels: int = 20_000,
         threshold: str = "quantile+otsu",
@@ -169,7 +163,6 @@ class Segmenter(BaseSegmenter):
         self.kernels = kernels
         self.svm = svm
         self.alphas = alphas
-        self.normalization = normalization
         self.selection_pixels = selection_pixels
         self.training_pixels = training_pixels
         self.threshold = threshold
@@ -189,7 +182,6 @@ class Segmenter(BaseSegmenter):
         recipe, banks = self._checked_recipe(), self._checked_banks()
         trained = train(recipe, banks, images, ids, self.label_map_, instances, progress, workers)
         self.bank_, self.best_index_ = trained.bank, trained.best_index
-        self.normalization_ = self.normalization
         self.classifier_: PixelClassifier = trained.classifier
         self.rule_: DecisionRule = trained.rule
         self.objects_: ObjectModel = trained.objects
@@ -324,7 +316,6 @@ class Segmenter(BaseSegmenter):
         for name, choices in (
             ("probability", ("calibrated", "raw")),
             ("threshold", THRESHOLDS),
-            ("normalization", NORMALIZATIONS),
         ):
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name}={getattr(self, name)!r}: choose {' or '.join(choices)}")
@@ -357,7 +348,7 @@ class Segmenter(BaseSegmenter):
 
     @property
     def _normalised_bank(self) -> NormalisedBank:
-        return NormalisedBank(self.bank_, self.normalization_)
+        return NormalisedBank(self.bank_)
 
     def _checked(self, image: ArrayLike) -> FloatArray:
         array = super()._checked(image)

@@ -40,7 +40,12 @@ def test_a_context_that_is_no_number_of_planes(given):
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_shipped_configurations_build(path):
     segmenter = Config.load(path).build()
-    kinds = {"modules-shearlet": ModuleBank, "scattering": ScatteringBank, "fast": StackedBank}
+    kinds = {
+        "modules-shearlet": ModuleBank,
+        "scattering": ScatteringBank,
+        "fast": StackedBank,
+        "paper-004": StackedBank,
+    }
     assert type(segmenter.bank) is (kinds | {"two-networks": list}).get(path.stem, ConvNetBank)
 
 
@@ -81,6 +86,16 @@ def test_an_orbit_averages_any_bank(name, kind, orbit):
     assert bank.group == group_of(orbit)
 
 
+def test_any_bank_may_stay_as_it_is():
+    assert not Config.load(None, ["bank.normalization=set"]).build().bank.centred(3).any()
+    for options in ([], ["bank.orbit=d4"]):
+        bank = Config.load(None, ["bank.name=multiscale", "bank.normalization=set", *options]).build().bank
+        assert (type(bank), bank.normalization) == (StackedBank, "set")
+    banks = "bank={name: stacked, banks: [{name: multiscale, normalization: set}, {name: scattering}]}"
+    first, second = Config.load(None, [banks]).build().bank.banks
+    assert (first.normalization, type(second)) == ("set", ScatteringBank)
+
+
 @pytest.mark.parametrize("options", [[], ["bank={}"], ["bank.orbit=d4"]])
 def test_a_bank_without_a_name_is_the_default_one(options):
     bank = Config.load(None, options).build().bank
@@ -112,6 +127,7 @@ def test_the_orbit_bank_has_options_of_its_own():
         ("bank.orbit=d8", "bank.orbit='d8': input should be d4 or a number of angles, 1 to 720"),
         ("bank.orbit=721", "bank.orbit=721: input should be d4 or a number of angles, 1 to 720"),
         ("bank.orbit=true", "bank.orbit=True: input should be d4 or a number of angles, 1 to 720"),
+        ("bank.normalization=batch", "bank.normalization='batch': input should be 'image' or 'set'"),
         ("bank.weigths=a", "unknown key bank.weigths: the nearest is bank.weights; there are name, "),
         ("bank.angel=each", "unknown key bank.angel: the nearest is bank.angles; there are name, "),
         (
@@ -171,7 +187,7 @@ def test_recipe_of_the_paper_is_kept():
     assert isinstance(segmenter.selector, ConditionalCovarianceSelector)
     assert segmenter.selector.n_features_to_select == 128
     assert isinstance(segmenter.kernels, MixtureRFF)
-    assert (segmenter.svm.C, segmenter.alphas, segmenter.normalization) == (1.0, None, "set")
+    assert (segmenter.svm.C, segmenter.alphas, segmenter.bank.normalization) == (1.0, None, "set")
 
 
 def test_benchmarks_know_the_same_recipe_of_the_paper():
@@ -184,7 +200,7 @@ def test_default_recipe_is_that_of_the_segmenter():
     assert isinstance(segmenter.selector, MMDSelector)
     assert isinstance(segmenter.kernels, LinearGaussianMixture)
     assert segmenter.kernels.get_params() == LinearGaussianMixture().get_params()
-    names = ("alphas", "normalization", "selection_pixels", "training_pixels", "threshold", "probability")
+    names = ("alphas", "selection_pixels", "training_pixels", "threshold", "probability")
     assert [getattr(segmenter, name) for name in names] == [getattr(default, name) for name in names]
     assert bank_to_dict(segmenter.bank) == bank_to_dict(default_bank())
 
@@ -211,7 +227,9 @@ def test_a_bank_of_the_registry_has_the_options_of_its_constructor(monkeypatch):
     assert (type(bank), bank.width, bank.side) == (Stripes, 4, "left")
     with pytest.raises(ConfigError, match=r"^bank.width=10: input should be less than or equal to 9$"):
         Config.load(None, ["bank.name=stripes", "bank.width=10"])
-    with pytest.raises(ConfigError, match=r"the nearest is bank.side; there are name, width, side, orbit$"):
+    with pytest.raises(
+        ConfigError, match=r"the nearest is bank.side; there are name, normalization, width, side, orbit$"
+    ):
         Config.load(None, ["bank.name=stripes", "bank.sides=left"])
 
 

@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
 
-from segkit.features import MultiscaleBank, ScatteringBank, StackedBank
+from segkit.features import MultiscaleBank, OrbitAveraged, ScatteringBank, StackedBank
 from segkit.features.normalised import GRID, NormalisedBank, even_grid
 from segkit.images.sampling import draw_pixels
 
 BANK = StackedBank([ScatteringBank(J=2, L=2, angles="averaged"), MultiscaleBank(sigma_max=2)])
+PER_SET = StackedBank(BANK.banks, normalization="set")
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +34,21 @@ def test_turned_images_have_the_same_mean():
 def test_features_are_about_their_mean_over_the_image(image):
     rows, cols = np.array([3, 20, 43]), np.array([0, 31, 59])
     X = BANK.sample(image, rows, cols)
-    np.testing.assert_array_equal(NormalisedBank(BANK, "set").sample(image, rows, cols, None), X)
+    np.testing.assert_array_equal(NormalisedBank(PER_SET).sample(image, rows, cols, None), X)
     mean = BANK.sample(image, *even_grid((44, 60))).mean(axis=0)
-    np.testing.assert_allclose(
-        NormalisedBank(BANK, "image").sample(image, rows, cols, None), X - mean, atol=1e-5
-    )
+    np.testing.assert_allclose(NormalisedBank(BANK).sample(image, rows, cols, None), X - mean, atol=1e-5)
+
+
+def test_each_bank_says_which_of_its_channels_are_centred(image):
+    first, second = BANK.banks
+    bank = StackedBank([first, StackedBank([second], normalization="set")])
+    n_first = first.n_channels(1)
+    assert bank.centred(1).tolist() == [True] * n_first + [False] * second.n_channels(1)
+    np.testing.assert_array_equal(OrbitAveraged(bank).centred(1), bank.centred(1))
+    channels, rows, cols = np.array([0, n_first - 1, n_first, n_first + 2]), np.arange(5), np.arange(5)
+    X = bank.sample(image, rows, cols, channels)
+    X[:, :2] -= bank.sample(image, *even_grid(image.shape), channels[:2]).mean(axis=0)
+    np.testing.assert_allclose(NormalisedBank(bank).sample(image, rows, cols, channels), X, atol=1e-5)
 
 
 def test_draws_are_read_in_one_pass(image):
@@ -45,7 +56,7 @@ def test_draws_are_read_in_one_pass(image):
     ids = [np.random.default_rng(1).integers(0, 2, (44, 60)) for _ in images]
     rng = np.random.default_rng(2)
     draws = [draw_pixels(ids, 2, n_pixels, rng) for n_pixels in (10, 30)]
-    bank, channels, passes = NormalisedBank(BANK, "image"), np.array([1, 4, 9]), []
+    bank, channels, passes = NormalisedBank(BANK), np.array([1, 4, 9]), []
 
     def follow(items, description):
         passes.append(description)
@@ -61,12 +72,6 @@ def test_draws_are_read_in_one_pass(image):
             np.testing.assert_allclose(X[mine], expected, atol=1e-5)
 
 
-def test_channels_that_stay_as_they_are_are_averaged_over_no_pixel():
-    for normalization, n_pixels in [("image", GRID**2), ("set", 0)]:
-        rows, cols = NormalisedBank(BANK, normalization).grid((44, 60))
-        assert rows.size == cols.size == n_pixels
-
-
 def test_positions_stay_whole_numbers_where_nothing_is_centred(image, monkeypatch):
     """Banks that are dear at each pixel look at those only which they are asked for, if they are pixels."""
     kinds = []
@@ -77,5 +82,6 @@ def test_positions_stay_whole_numbers_where_nothing_is_centred(image, monkeypatc
 
     bank = MultiscaleBank()
     monkeypatch.setattr(bank, "sample", sample)
-    NormalisedBank(bank, "set").sample(image, np.arange(3), np.arange(3), None)
+    per_set = StackedBank([bank], normalization="set")
+    NormalisedBank(per_set).sample(image, np.arange(3), np.arange(3), np.arange(2))
     assert kinds == [("i", 3)]

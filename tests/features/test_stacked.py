@@ -91,6 +91,51 @@ def test_the_banks_given_are_left_alone():
     np.testing.assert_array_equal(other.dense(IMAGE), bank.dense(IMAGE))
 
 
+def test_a_stack_may_hold_another():
+    inner = StackedBank([MULTISCALE, NETWORK])
+    bank, flat = StackedBank([SCATTERING, inner]), StackedBank([SCATTERING, MULTISCALE, NETWORK])
+    np.testing.assert_array_equal(bank.dense(IMAGE), flat.dense(IMAGE))
+    channels = np.arange(0, bank.n_channels(1), 3)
+    for (part, own), (expected, numbers) in zip(
+        *(one.split_by_bank(channels, 1) for one in (bank, flat)), strict=True
+    ):
+        assert part is expected
+        np.testing.assert_array_equal(own, numbers)
+
+
+@pytest.mark.parametrize(
+    "bank",
+    [
+        StackedBank([MULTISCALE], normalization="set"),
+        StackedBank([OrbitAveraged(MULTISCALE)], normalization="set"),
+        StackedBank([MULTISCALE, StackedBank([NETWORK], normalization="set")]),
+        StackedBank([MULTISCALE, SCATTERING], normalization="set"),
+        OrbitAveraged(StackedBank([MULTISCALE, NETWORK], normalization="set")),
+        StackedBank([StackedBank([MULTISCALE, NETWORK])], normalization="set"),
+        StackedBank([OrbitAveraged(StackedBank([MULTISCALE], normalization="set"))], normalization="set"),
+    ],
+)
+def test_its_normalisation_is_stored(bank):
+    again = bank_from_dict(bank_to_dict(bank))
+    assert bank_to_dict(again) == bank_to_dict(bank)
+    np.testing.assert_array_equal(again.centred(3), bank.centred(3))
+    every = np.arange(bank.n_channels(3))
+    assert again.weights_used(every, 3).keys() == bank.weights_used(every, 3).keys()
+
+
+def test_the_normalisation_of_one_bank_is_an_option_of_its_own():
+    bank = StackedBank([MULTISCALE], normalization="set")
+    assert bank_to_dict(bank) == bank_to_dict(MULTISCALE) | {"normalization": "set"}
+    assert bank_to_dict(
+        bank_from_dict(bank_to_dict(MULTISCALE) | {"normalization": "image"})
+    ) == bank_to_dict(MULTISCALE)
+
+
+def test_unknown_normalisations_are_refused():
+    with pytest.raises(ConfigError, match="normalization='batch': input should be 'image' or 'set'"):
+        StackedBank([MULTISCALE], normalization="batch").n_channels()
+
+
 @pytest.mark.parametrize("averaged", [False, True])
 def test_it_can_be_stored(averaged):
     bank = StackedBank([MULTISCALE, ModuleBank()])
@@ -100,7 +145,7 @@ def test_it_can_be_stored(averaged):
     assert again.channels(1) == bank.channels(1)
 
 
-@pytest.mark.parametrize("banks", [[], None, [3], [StackedBank([MULTISCALE])]])
+@pytest.mark.parametrize("banks", [[], None, [3]])
 def test_what_is_no_bank_is_refused(banks):
     with pytest.raises(ConfigError, match="give a list of filter banks"):
         StackedBank(banks).channels()

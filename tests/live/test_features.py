@@ -19,9 +19,8 @@ def image(rng):
 
 
 def bank(normalization="image"):
-    return NormalisedBank(
-        StackedBank([ScatteringBank(J=2, L=2), MultiscaleBank(sigma_max=2), PositionBank()]), normalization
-    )
+    banks = [ScatteringBank(J=2, L=2), MultiscaleBank(sigma_max=2), PositionBank()]
+    return NormalisedBank(StackedBank(banks, normalization=normalization))
 
 
 def prepared(image, cache, normalization="image"):

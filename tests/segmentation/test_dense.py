@@ -64,6 +64,10 @@ def fitted(channels, mean, scale, kernels, svm):
     return classifier
 
 
+def normalised(bank, normalization):
+    return NormalisedBank(StackedBank([bank], normalization=normalization))
+
+
 def decide(image, bank, classifier, *progress):
     return decide_and_read(image, bank, [classifier], *progress)[0][0]
 
@@ -93,7 +97,7 @@ def learn(rng, bank, image, kept, kernels, n_classes):
     ids=lambda k: type(k).__name__,
 )
 def test_maps_decide_as_the_features_of_each_pixel(rng, stacks, kernels, n_classes, normalization):
-    bank = NormalisedBank(GivenBank(stacks), normalization)
+    bank = normalised(GivenBank(stacks), normalization)
     image = np.zeros((*SHAPE, 1), dtype=np.float32)
     before = [stack.values.copy() for stack in stacks]
     given, expected = learn(rng, bank, image, KEPT, kernels, n_classes)
@@ -110,7 +114,7 @@ def test_maps_decide_as_the_features_of_each_pixel(rng, stacks, kernels, n_class
 def test_tiles_do_not_show(rng, monkeypatch, seen, normalization):
     scattering = ScatteringBank(J=2, L=2, angles="averaged", pixels=False)
     banks = [scattering, MultiscaleBank(sigma_max=1), PositionBank(), OrbitAveraged(clone(scattering))]
-    bank, kept = NormalisedBank(StackedBank(banks), normalization), np.arange(15)
+    bank, kept = normalised(StackedBank(banks), normalization), np.arange(15)
     kernels = LinearGaussianMixture(n_components=60, gaussian_columns=np.isin(kept, seen), random_state=0)
     image = rng.random((93, 80, 1), dtype=np.float32)
     given, expected = learn(rng, bank, image, kept, kernels, 2)
@@ -129,10 +133,38 @@ def test_tiles_do_not_show(rng, monkeypatch, seen, normalization):
     assert 12 in seen or max(height * width for height, width, _ in shapes) < 93 * 80 / 1.5
 
 
+@pytest.mark.parametrize("limit", [2**20, 50**2], ids=["one tile", "several"])
+@pytest.mark.parametrize("gaussian", [[], [1, 4, 9, 13], range(15)], ids=["none", "some", "all"])
+def test_banks_may_differ_in_what_is_centred(rng, monkeypatch, gaussian, limit):
+    """Against all channels at all pixels, less the means of those of the first and the third bank."""
+    scattering = ScatteringBank(J=2, L=2, angles="averaged", pixels=False)
+    as_they_are = StackedBank([MultiscaleBank(sigma_max=1)], normalization="set")
+    averaged = OrbitAveraged(StackedBank([scattering], normalization="set"))
+    bank, kept = StackedBank([scattering, as_they_are, PositionBank(), averaged]), np.arange(15)
+    own = [np.full(part.n_channels(1), part not in (as_they_are, averaged)) for part in bank.banks]
+    centred = np.concatenate(own)[kept]
+    assert 0 < centred.sum() < kept.size
+    image = 0.6 + 0.4 * rng.random((93, 80, 1), dtype=np.float32)
+    X = bank.dense(image, kept).reshape(kept.size, -1).T.astype(np.float64)
+    X -= np.where(centred, bank.sample(image, *even_grid(image.shape), kept).mean(axis=0), 0)
+    mean, scale = X.mean(axis=0), X.std(axis=0)
+    X = ((X - mean) / scale).astype(np.float32)
+    kernels = LinearGaussianMixture(n_components=60, gaussian_columns=np.isin(kept, gaussian), random_state=0)
+    features = kernels.fit(X, X[:, 0] > 0).transform(X)
+    svm = LinearSVM(C=0.01).fit(features, X[:, 0] + X[:, 6] > 0)
+    expected = (features @ svm.coef_.T + svm.intercept_).reshape(93, 80, 1)
+    classifier = fitted(kept, mean.astype(np.float32), scale.astype(np.float32), kernels, svm)
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", limit)
+    decisions, at_grid = decide_and_read(image, NormalisedBank(bank), [classifier])
+    np.testing.assert_allclose(decisions[0], expected, atol=1e-4 * np.ptp(expected))
+    read = NormalisedBank(bank).sample(image, *even_grid(image.shape), kept)
+    np.testing.assert_allclose(at_grid, read, atol=1e-5)
+
+
 @pytest.mark.parametrize(("normalization", "n_columns"), [("image", 0), ("image", 3), ("set", 0), ("set", 3)])
 def test_faint_patterns_on_bright_ground_are_decided_exactly(rng, normalization, n_columns):
     stack = FeatureMaps((0.9 + 1e-4 * rng.standard_normal((60, *SHAPE))).astype(np.float32), np.arange(60))
-    bank, kept = NormalisedBank(GivenBank([stack]), normalization), np.arange(60)
+    bank, kept = normalised(GivenBank([stack]), normalization), np.arange(60)
     values = stack.values.reshape(60, -1).T.astype(np.float64)
     if normalization == "image":
         values -= stack.sample(*even_grid(SHAPE)).mean(axis=0, dtype=np.float64)
@@ -154,7 +186,7 @@ def test_faint_patterns_on_bright_ground_are_decided_exactly(rng, normalization,
 def test_tiles_of_a_large_image_are_followed(rng, monkeypatch):
     """Each bank by itself, then all that the nonlinear part needs; no map is computed before its turn."""
     banks = [MultiscaleBank(sigma_max=1), ScatteringBank(J=2, L=2, angles="averaged", pixels=False)]
-    bank, kept = NormalisedBank(StackedBank(banks), "image"), np.arange(9)
+    bank, kept = NormalisedBank(StackedBank(banks)), np.arange(9)
     kernels = LinearGaussianMixture(n_components=60, gaussian_columns=kept < 3, random_state=0)
     image = rng.random((93, 80, 1), dtype=np.float32)
     given, expected = learn(rng, bank, image, kept, kernels, 2)
@@ -184,9 +216,8 @@ def test_tiles_of_a_large_image_are_followed(rng, monkeypatch):
 def test_decisions_in_a_part_of_an_image_are_those_of_the_image(rng, stacks, kernels, n_classes):
     bank = GivenBank(stacks)
     image = np.zeros((*SHAPE, 1), dtype=np.float32)
-    normalised = NormalisedBank(bank, "image")
     (_, _, classifier), _ = learn(rng, bank, image, KEPT[:-1], clone(kernels), n_classes)
-    expected = decide(image, normalised, classifier)
+    expected = decide(image, NormalisedBank(bank), classifier)
     means = bank.sample(image, *even_grid(SHAPE), classifier.channels_).mean(axis=0)
     view = View(whole(SHAPE), bank.maps(image, np.array([2, 3, 5, 8, 13, 21, 34, 55])))
     for core in ((slice(0, 21), slice(0, 30)), (slice(4, 9), slice(17, 30))):
@@ -201,7 +232,7 @@ def test_decisions_in_a_part_of_an_image_are_those_of_the_image(rng, stacks, ker
 def test_the_coarse_grid_is_read_in_the_same_pass(rng, monkeypatch, kernels, normalization, limit):
     """All kept channels, linear ones too, of an image as a whole and tile by tile."""
     banks = [MultiscaleBank(sigma_max=1), ScatteringBank(J=2, L=2, angles="averaged", pixels=False)]
-    bank, kept = NormalisedBank(StackedBank(banks), normalization), np.arange(9)
+    bank, kept = normalised(StackedBank(banks), normalization), np.arange(9)
     image = rng.random((93, 80, 1), dtype=np.float32)
     given, _ = learn(rng, bank, image, kept, kernels, 2)
     monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", limit)
@@ -212,7 +243,7 @@ def test_the_coarse_grid_is_read_in_the_same_pass(rng, monkeypatch, kernels, nor
 
 def test_several_classifiers_decide_as_each_by_itself(rng, stacks):
     """They share maps, and differ in channels and classes; the grid is read by the first."""
-    bank = NormalisedBank(GivenBank(stacks), "image")
+    bank = NormalisedBank(GivenBank(stacks))
     image = np.zeros((*SHAPE, 1), dtype=np.float32)
     first, second = (
         learn(rng, bank, image, kept, LinearGaussianMixture(n_components=20, random_state=0), n)[0][2]
@@ -248,7 +279,7 @@ def test_a_level_is_the_mean_of_a_few_cells_and_kept():
 
 @pytest.mark.parametrize(("at_once", "n_blocks"), [(630, 1), (629, 2), (100, 7), (1, 21)])
 def test_threads_share_the_rows_of_an_image(rng, stacks, monkeypatch, at_once, n_blocks):
-    bank = NormalisedBank(GivenBank(stacks), "set")
+    bank = normalised(GivenBank(stacks), "set")
     image = np.zeros((*SHAPE, 1), dtype=np.float32)
     given, expected = learn(rng, bank, image, KEPT, MixtureRFF(n_components=60, random_state=0), 2)
     shared = []

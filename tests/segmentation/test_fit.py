@@ -27,7 +27,7 @@ from segkit.segmentation.threshold import DecisionRule
 from segkit.selection import MMDSelector
 
 PENALTIES = [1e-2, 1e-3]
-BANK = MultiscaleBank(sigma_max=2)
+BANK = StackedBank([MultiscaleBank(sigma_max=2)], normalization="set")
 RULE = replace(DecisionRule.by_sign(2), threshold=0.25, otsu_weight=0.75)
 
 
@@ -42,7 +42,6 @@ def make_recipe(**options):
     usual = {
         "classifier": classifier,
         "penalties": PENALTIES,
-        "normalization": "set",
         "selection_pixels": 200,
         "training_pixels": 300,
         "threshold": "quantile",

@@ -44,7 +44,6 @@ def test_a_sound_header_passes_and_parts_may_be_added(header):
         ("n_image_channels", "1"),
         ("channels", []),
         ("channels", [["c0 o0"]]),
-        ("normalization", "neither"),
         ("threshold", "0.1"),
         ("threshold", float("inf")),
         ("least_areas", [[0.0, 0.0], [-1.0, 0.0]]),

@@ -619,9 +619,8 @@ def test_an_image_without_pixels(tmp_path):
 @pytest.mark.parametrize("normalization", ["image", "set"])
 def test_an_image_of_which_nothing_can_be_read_is_refused(tmp_path, normalization):
     image, mask = picture(0, (60, 70), 8)
-    segmenter = Segmenter(
-        MultiscaleBank(sigma_max=1), selection_pixels=200, training_pixels=300, normalization=normalization
-    )
+    bank = StackedBank([MultiscaleBank(sigma_max=1)], normalization=normalization)
+    segmenter = Segmenter(bank, selection_pixels=200, training_pixels=300)
     segmenter.fit([image / 255], [mask])
     path = written("0.5", tmp_path, picture(5, (90, 80))[0])
     whole = segment_slide(segmenter, path, tmp_path / "whole")
