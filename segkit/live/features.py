@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from segkit._common import FloatArray
 from segkit._common.memory import bytes_left
-from segkit.features import FeatureMaps
+from segkit.features import FeatureMaps, FilterBank
 from segkit.features.base import as_slice, sample_maps
-from segkit.features.normalised import NormalisedBank, even_grid, image_means
+from segkit.features.normalised import even_grid, image_means
 from segkit.features.tiles import whole
 from segkit.features.views import Tiling, View, moved_to
 from segkit.live.cache import FeatureCache, content_key
@@ -31,13 +31,13 @@ MEMORY_LIMIT = 2**30
 class ImageFeatures:
     """Features of one image, computed once and kept in a cache on disk."""
 
-    def __init__(self, image: FloatArray, bank: NormalisedBank, cache: FeatureCache) -> None:
+    def __init__(self, image: FloatArray, bank: FilterBank, cache: FeatureCache) -> None:
         self._image, self._bank, self._cache = image, bank, cache
         self.shape: tuple[int, int] = image.shape[:2]
-        self.n_channels = bank.bank.n_channels(image.shape[2])
-        parts = bank.bank.split_by_bank(np.arange(self.n_channels), image.shape[2])
-        self._tiling = Tiling(image, bank.bank, parts)
-        self._key = content_key(image, bank.bank, "live")
+        self.n_channels = bank.n_channels(image.shape[2])
+        parts = bank.split_by_bank(np.arange(self.n_channels), image.shape[2])
+        self._tiling = Tiling(image, bank, parts)
+        self._key = content_key(image, bank, "live")
         self._kept: OrderedDict[str, list[FeatureMaps]] = OrderedDict()
         self._steps: Iterator[float] | None = None
         self.stride = 1  # between cells of the coarse grid
@@ -88,7 +88,7 @@ class ImageFeatures:
             view = self._view(place)
             _sample_into(at_grid, view, grid)
             _sample_into(at_cells, view, positions)
-        means = image_means(at_grid, self._bank.bank.centred(self._image.shape[2]))
+        means = image_means(at_grid, self._bank.centred(self._image.shape[2]))
         at_cells -= means
         coarse = np.ascontiguousarray(at_cells.T.reshape(self.n_channels, *cells.shape[1:]))
         every = np.arange(self.n_channels)
@@ -146,7 +146,7 @@ class ImageFeatures:
 
     def _compute(self, place: int) -> Iterator[float]:
         """Compute maps that are neither in memory nor in the cache; yields how much is done."""
-        tiling, bank = self._tiling, self._bank.bank
+        tiling, bank = self._tiling, self._bank
         every = whole(self._image.shape)
         jobs = [
             ("whole", every, tiling.whole_parts),

@@ -26,7 +26,6 @@ from segkit._common.threads import single_threaded_blas
 from segkit.config.schema import Config
 from segkit.errors import ConfigError, InputError, OutputError, SegkitError, count
 from segkit.features import FilterBank
-from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED
 from segkit.images.alike import fits, kind_of, with_channels
 from segkit.live.advice import LabelledPixels, glimpse, suggest_images, suggest_regions
@@ -164,7 +163,7 @@ class LiveSession:
         self.project = project
         self._config = Config() if config is None else config
         self._segmenter = self._config.build()
-        self._bank = NormalisedBank(_bank_to_draw_with(self._segmenter))
+        self._bank = _bank_to_draw_with(self._segmenter)
         self._cache = FeatureCache() if cache is None else cache
         self._opened = None if model is None else OpenedModel(model, project.classes)
         self._source: Source = "strokes" if model is None else "model"
@@ -576,7 +575,7 @@ class LiveSession:
         if self._learner is None:
             if self._n_channels is None:
                 return False
-            strides = self._bank.bank.strides(self._n_channels)
+            strides = self._bank.strides(self._n_channels)
             self._learner = Learner(self._segmenter, strides, self._sample)
         self._emit_status("learning", self._shown, 0.0, "Learning from the strokes")
         self._model = model = self._learner.fit({key: self._labelled[key] for key in annotated})

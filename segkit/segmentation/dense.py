@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from segkit._common import FloatArray, Progress, pass_on
 from segkit._common.threads import in_threads
 from segkit.classifier.pixel_classifier import PixelClassifier
-from segkit.features import FeatureMaps
+from segkit.features import FeatureMaps, FilterBank
 from segkit.features.base import as_slice, sample_maps
-from segkit.features.normalised import NormalisedBank, even_grid, image_means
+from segkit.features.normalised import even_grid, image_means
 from segkit.features.tiles import is_small, whole
 from segkit.features.views import Tiling, View, concatenate
 
@@ -35,24 +35,24 @@ PIXELS_PER_BLOCK = 8192
 
 def decide_and_read(
     image: FloatArray,
-    bank: NormalisedBank,
+    bank: FilterBank,
     classifiers: Sequence[PixelClassifier],
     progress: Progress = pass_on,
 ) -> tuple[list[FloatArray], FloatArray]:
     """Decide at every pixel by one classifier or several, and read kept channels on a coarse grid, in the same pass."""
-    centred = bank.bank.centred(image.shape[2])
+    centred = bank.centred(image.shape[2])
     maps = [_DecisionMap(image.shape, classifier, centred) for classifier in classifiers]
     channels = np.unique(concatenate([decision_map.channels for decision_map in maps]))
     nonlinear = np.unique(concatenate([decision_map.nonlinear for decision_map in maps]))
-    if is_small(image.shape, bank.bank.bytes_per_pixel(image.shape[2])):
-        views: Iterable[View] = [View(whole(image.shape), bank.bank.maps(image, channels))]
+    if is_small(image.shape, bank.bytes_per_pixel(image.shape[2])):
+        views: Iterable[View] = [View(whole(image.shape), bank.maps(image, channels))]
         second = views
     else:
         # each bank by itself has the largest tiles that it can have
-        parts = bank.bank.split_by_bank(channels, image.shape[2])
-        views = _follow([Tiling(image, bank.bank, [part]) for part in parts], progress, "Tiles")
-        parts = bank.bank.split_by_bank(nonlinear, image.shape[2])
-        second = _follow([Tiling(image, bank.bank, parts)], progress, "Tiles, second pass")
+        parts = bank.split_by_bank(channels, image.shape[2])
+        views = _follow([Tiling(image, bank, [part]) for part in parts], progress, "Tiles")
+        parts = bank.split_by_bank(nonlinear, image.shape[2])
+        second = _follow([Tiling(image, bank, parts)], progress, "Tiles, second pass")
     for view in views:
         for decision_map in maps:
             decision_map.add_linear(view)

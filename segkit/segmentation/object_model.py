@@ -220,7 +220,7 @@ class ObjectTraining:
                 return
             for image in np.unique(drawn.image[fold == index]) if classifiers else ():
                 with single_threaded_blas():
-                    maps = decide_and_read(self.images[image], self.bank, classifiers)[0]
+                    maps = decide_and_read(self.images[image], self.bank.bank, classifiers)[0]
                 found[image] = self._join(found.get(image), maps, index)
         for image, (decisions, parts) in sorted(found.items()):
             rule = self.rule.adapted_to(decisions)

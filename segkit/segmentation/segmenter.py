@@ -287,7 +287,7 @@ class Segmenter(BaseSegmenter):
     def pixel_features(self, image: ArrayLike, rows: ArrayLike, cols: ArrayLike) -> FloatArray:
         """Read the standardised kept channels of some pixels of an image, the input of the kernels; (n, n_channels)."""
         check_is_fitted(self, "classifier_")
-        X = self._normalised_bank.sample(
+        X = NormalisedBank(self.bank_).sample(
             self._checked(image), np.asarray(rows), np.asarray(cols), self.classifier_.channels_
         )
         return self.classifier_.standardise(X)
@@ -346,10 +346,6 @@ class Segmenter(BaseSegmenter):
         """Scores of training images (or blocks of a single one), each held out in turn; None if no class can be held out."""
         return self.summary_.held_out
 
-    @property
-    def _normalised_bank(self) -> NormalisedBank:
-        return NormalisedBank(self.bank_)
-
     def _checked(self, image: ArrayLike) -> FloatArray:
         array = super()._checked(image)
         require_memory(self.bank_, array.shape, self.classes_.size)
@@ -369,9 +365,7 @@ class Segmenter(BaseSegmenter):
         rim = self.objects_.rim if objects else None
         classifiers = [self.classifier_, *([] if rim is None else [rim])]
         with single_threaded_blas():
-            [decisions, *of_rim], at_grid = decide_and_read(
-                image, self._normalised_bank, classifiers, progress
-            )
+            [decisions, *of_rim], at_grid = decide_and_read(image, self.bank_, classifiers, progress)
         rule = self.rule_.adapted_to(decisions)
         ids, probability = rule.segment(decisions), rule.probabilities(decisions)
         numbers = None
@@ -384,7 +378,7 @@ class Segmenter(BaseSegmenter):
     def _scores(self, image: FloatArray) -> FloatArray:
         """Decisions of an image, (H, W, n_outputs)."""
         with single_threaded_blas():
-            [decisions], _ = decide_and_read(image, self._normalised_bank, [self.classifier_])
+            [decisions], _ = decide_and_read(image, self.bank_, [self.classifier_])
         return decisions
 
     def _labels(self, scores: FloatArray) -> NDArray[np.intp]:

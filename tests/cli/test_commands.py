@@ -246,6 +246,14 @@ def test_explain_says_in_words_what_was_chosen_and_why(folder, segkit):
         assert re.search(rf"^ *{told}", text, re.MULTILINE)
 
 
+def test_explain_tells_banks_that_stay_as_they_are(folder, segkit):
+    stack = "bank={name: stacked, normalization: set, banks: [{name: multiscale, sigma_max: 2}, {name: position}]}"
+    assert segkit(*train_arguments(folder), "--set", stack)[0] == 0
+    text = segkit("inspect", folder / "new.segkit", "--explain")[1]
+    assert "position: normalization set\n" in text
+    assert "multiscale: sigma_max 2.0, sigma_min 1.0, normalization set\n" in text
+
+
 def test_quiet_says_nothing(folder, segkit):
     model = folder / "new.segkit"
     assert segkit(*train_arguments(folder), "--quiet") == (0, "", "")

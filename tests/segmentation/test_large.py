@@ -616,10 +616,13 @@ def test_an_image_without_pixels(tmp_path):
         open_large(tmp_path / "a.zarr")
 
 
-@pytest.mark.parametrize("normalization", ["image", "set"])
-def test_an_image_of_which_nothing_can_be_read_is_refused(tmp_path, normalization):
+ROUND = MultiscaleBank(sigma_max=1)
+AS_THEY_ARE = StackedBank([ROUND], normalization="set")
+
+
+@pytest.mark.parametrize("bank", [ROUND, AS_THEY_ARE, StackedBank([AS_THEY_ARE, ScatteringBank(J=1, L=2)])])
+def test_an_image_of_which_nothing_can_be_read_is_refused(tmp_path, bank):
     image, mask = picture(0, (60, 70), 8)
-    bank = StackedBank([MultiscaleBank(sigma_max=1)], normalization=normalization)
     segmenter = Segmenter(bank, selection_pixels=200, training_pixels=300)
     segmenter.fit([image / 255], [mask])
     path = written("0.5", tmp_path, picture(5, (90, 80))[0])

@@ -317,6 +317,9 @@ def test_weights_left_out_are_looked_for_and_checked(tmp_path):
     [
         StackedBank([BANK, OrbitAveraged(BANK, group=Rotation(3))]),
         OrbitBank((9, 17), n_templates=4, templates="patches"),
+        StackedBank(
+            [StackedBank([OrbitBank((9,), n_templates=4, templates="patches")], normalization="set"), BANK]
+        ),
     ],
 )
 def test_orbit_banks_come_back_from_files(tmp_path, data, bank):
