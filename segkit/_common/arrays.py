@@ -1,7 +1,8 @@
-"""Arrays of whatever library as those of NumPy."""
+"""Arrays of whatever library as those of NumPy, and their digests."""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -25,3 +26,13 @@ def as_array(values: ArrayLike, *, name: str) -> NDArray[Any]:
         raise InputError(f"{name} given as {type(values).__name__} ({reason}): give a NumPy array") from error
     except ValueError:
         raise InputError(f"{name}: rows of different lengths, expected an array (H, W)") from None
+
+
+def digest_arrays(arrays: dict[str, NDArray[Any]]) -> str:
+    """Hexadecimal sha256 of named arrays: names, shapes, types and values, in order of name."""
+    sha = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name])
+        sha.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        sha.update(array.tobytes())
+    return sha.hexdigest()

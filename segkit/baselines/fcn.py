@@ -55,7 +55,7 @@ class FCN(NetSegmenter):
         Whether to train anew on all pixels, for the number of steps of the best validation; otherwise the weights of that
         validation are taken, which never saw the held-out pixels.
     augment : bool, default=True
-        Whether crops are varied by `segkit.baselines.augment.augmenter`; it needs albumentations.
+        Whether crops are varied by `segkit.networks.crops.augmenter`; it needs albumentations.
     device : str, default="auto"
         Device of torch: "cpu", "cuda", "cuda:1", ... "auto" is a GPU if available, else the CPU.
     checkpoint : str or Path, optional

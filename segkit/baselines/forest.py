@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -12,7 +13,7 @@ from pydantic import Field
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 
-from segkit._common import FloatArray, Progress
+from segkit._common import FloatArray, Progress, pass_on
 from segkit.baselines.options import Whole, check_options
 from segkit.errors import ConfigError
 from segkit.features import FilterBank, MultiscaleBank, StackedBank
@@ -136,7 +137,7 @@ class PixelForest(BaseSegmenter):
         self.check_options()
         rng = np.random.default_rng(self.random_state)
         bank = clone(self.bank) if self.bank is not None else MultiscaleBank()
-        self.bank_ = (NearestBank(bank) if self.interpolation == "nearest" else bank).fit(images)
+        self.bank_ = (NearestBank(bank) if self.interpolation == "nearest" else bank).fit(images, ids)
         needs_threshold = self.threshold != "zero" and self.classes_.size == 2
         n_pixels = [self.training_pixels, *([self.threshold_pixels] if needs_threshold else [])]
         drawn = [draw_pixels(ids, self.classes_.size, n, rng) for n in n_pixels]
@@ -231,9 +232,16 @@ class NearestBank(FilterBank):
         """Return which channels are less their mean over the image, as the bank says."""
         return self.bank.centred(n_image_channels)
 
-    def fit(self, images: Sequence[ArrayLike]) -> Self:
+    def fit(
+        self,
+        images: Sequence[ArrayLike],
+        ids: Sequence[IdArray] | None = None,
+        *,
+        progress: Progress = pass_on,
+        checkpoint: Path | None = None,
+    ) -> Self:
         """Fit the bank."""
-        self.bank.fit(images)
+        self.bank.fit(images, ids, progress=progress, checkpoint=checkpoint)
         return self
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import pickle
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,16 +14,16 @@ from numpy.typing import NDArray
 from pydantic import Field, NonNegativeInt
 
 from segkit._common import FloatArray, Progress
-from segkit._common.files import saving
-from segkit.baselines.augment import CropSampler
+from segkit._common.arrays import digest_arrays
 from segkit.baselines.options import Rates, Whole, check_options
-from segkit.errors import ConfigError, InputError, OutputError, WeightsError
+from segkit.errors import ConfigError, InputError, WeightsError
 from segkit.evaluation.metrics import score_masks
 from segkit.features.convnet import PREPROCESSING
 from segkit.images import UNLABELLED
 from segkit.images.sampling import BLOCKS, block_folds
+from segkit.networks.crops import CropSampler
+from segkit.networks.training import Checkpoint, Training, cross_entropy, seeded
 from segkit.segmentation.base import BaseSegmenter, IdArray
-from segkit.segmentation.model_file import digest_arrays
 
 if TYPE_CHECKING:
     import torch
@@ -36,125 +33,21 @@ if TYPE_CHECKING:
 _HELD_OUT_SHARE = 5
 
 
-class _Validated:
-    """Conclusions from a history of validations."""
+class _Run:
+    """Conclusions from the validations of a training."""
 
-    history: list[dict[str, Any]]
+    def __init__(self, history: list[dict[str, Any]]) -> None:
+        self.history = history
 
     @property
-    def best_validation(self) -> dict[str, Any]:
+    def best(self) -> dict[str, Any]:
         """The validation with the highest IoU, the first one if several are equal."""
         return max(self.history, key=lambda validation: validation["validation_iou"])
 
     @property
     def n_stale(self) -> int:
         """Number of validations since the best."""
-        return len(self.history) - 1 - self.history.index(self.best_validation) if self.history else 0
-
-
-@dataclass
-class TrainingState(_Validated):
-    """State of a run."""
-
-    network: nn.Module
-    optimiser: torch.optim.Optimizer
-    best: dict[str, torch.Tensor] = field(default_factory=dict)
-    history: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def n_steps(self) -> int:
-        """Number of steps up to the last entry of the history."""
-        return int(self.history[-1]["step"]) if self.history else 0
-
-    def record(self, step: int, loss: float, validation_iou: float) -> None:
-        """Add a validation, and keep the weights if it is better than all before."""
-        self.history.append({"step": step, "loss": loss, "validation_iou": validation_iou})
-        if self.n_stale == 0:
-            self.best = {
-                name: value.detach().cpu().clone() for name, value in self.network.state_dict().items()
-            }
-
-
-@dataclass
-class FinishedRun(_Validated):
-    """A run with held-out pixels that ended."""
-
-    learning_rate: float
-    history: list[dict[str, Any]]
-    weights: dict[str, torch.Tensor]
-
-
-class Checkpoint:
-    """The finished runs of a training and the state of the present one, in a file if one is given."""
-
-    def __init__(self, path: str | Path | None, digest: str) -> None:
-        self._path = None if path is None else Path(path)
-        self._digest = digest
-        self._saved = (
-            None if self._path is None or not self._path.exists() else self._read_checkpoint(self._path)
-        )
-        self.finished = [FinishedRun(**run) for run in (self._saved or {}).get("finished", ())]
-
-    @property
-    def best_run(self) -> FinishedRun:
-        """The finished run with the best validation, the first one if several are equal."""
-        return max(self.finished, key=lambda run: run.best_validation["validation_iou"])
-
-    def finish(self, state: TrainingState, learning_rate: float) -> None:
-        """Add the run of a state to the finished ones."""
-        self.finished.append(FinishedRun(learning_rate, state.history, state.best))
-        for run in self.finished:
-            if run is not self.best_run:
-                run.weights = {}
-
-    def restore(self, state: TrainingState) -> None:
-        """Restore a new run from what the file holds of it, once."""
-        if self._saved is None:
-            return
-        state.network.load_state_dict(self._saved["network"])
-        state.optimiser.load_state_dict(self._saved["optimiser"])
-        state.best, state.history = self._saved["best"], self._saved["history"]
-        self._saved = None
-
-    def save(self, state: TrainingState) -> None:
-        """Write the file; the old one stays until the new one is complete."""
-        import torch
-
-        if self._path is None:
-            return
-        content = {
-            "digest": self._digest,
-            "finished": [vars(run) for run in self.finished],
-            "network": state.network.state_dict(),
-            "optimiser": state.optimiser.state_dict(),
-            "best": state.best,
-            "history": state.history,
-        }
-        try:
-            with saving(self._path) as temporary:
-                torch.save(content, temporary)
-        except RuntimeError as error:  # what torch makes of a failed write
-            reason = str(error).splitlines()[0]
-            raise OutputError(
-                f"checkpoint {self._path} cannot be written ({reason}): choose a writable folder with room"
-            ) from error
-
-    def _read_checkpoint(self, path: Path) -> dict[str, Any]:
-        import torch
-
-        try:
-            # weights_only: a file that would execute code is refused.
-            content = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-            raise ConfigError(
-                f"checkpoint {path} cannot be read: delete it to train from the start, or give another path"
-            ) from error
-        if not isinstance(content, dict) or content.get("digest") != self._digest:
-            raise ConfigError(
-                f"checkpoint {path} comes from other images, masks or options: "
-                f"give another path, or delete it to train from the start"
-            )
-        return content
+        return len(self.history) - 1 - self.history.index(self.best) if self.history else 0
 
 
 class NetSegmenter(BaseSegmenter):
@@ -231,100 +124,87 @@ class NetSegmenter(BaseSegmenter):
         self.check_options()
         device = _find_device(self.device)
         self.device_ = str(device)
-        digest = self._digest(images, ids)
-        checkpoint = Checkpoint(self.checkpoint, digest)
+        checkpoint = Checkpoint(self.checkpoint, self._digest(images, ids))
         learnt, held_out = _hold_out(ids, self.classes_.size, random_state=self.random_state)
-        sampler = self._sampler(images, learnt)
         for rate in self._rates[len(checkpoint.finished) :]:
-            state = self._start(rate, device, checkpoint)
-            # A checkpoint may come from a run that had already stopped early.
-            if state.n_stale < self.patience:
-                self._train(state, sampler, _labelled(images, held_out), checkpoint, progress)
-            checkpoint.finish(state, rate)
-        self._take(checkpoint.best_run)
+            training = self._start(rate, images, learnt, device)
+            training.notes = {"history": [], "best": {}}
+            checkpoint.restore(training)
+            # a checkpoint may come from a run that had already stopped early
+            if _Run(training.notes["history"]).n_stale < self.patience:
+                self._train(training, _labelled(images, held_out), checkpoint, progress)
+            checkpoint.finished.append({"learning_rate": rate} | training.notes)
+        best = max(checkpoint.finished, key=lambda run: _Run(run["history"]).best["validation_iou"])
+        self._take(best["learning_rate"], _Run(best["history"]))
         if self.retrain:
-            state = self._start(self.learning_rate_, device, checkpoint)
-            self._train_on_all(state, self._sampler(images, ids), checkpoint, progress)
+            training = self._start(self.learning_rate_, images, ids, device)
+            checkpoint.restore(training)
+            self._train_on_all(training, checkpoint, progress)
         else:
-            self.network_.load_state_dict(checkpoint.best_run.weights)
+            self.network_.load_state_dict(best["best"])
         self.network_.eval()
 
-    def _sampler(self, images: list[FloatArray], ids: list[IdArray]) -> CropSampler:
-        return CropSampler(*_labelled(images, ids), crop=self.crop, augment=self.augment)
-
-    def _start(self, rate: float, device: torch.device, checkpoint: Checkpoint) -> TrainingState:
-        """Make a network and its optimiser, or continue with those of the checkpoint."""
+    def _start(
+        self, rate: float, images: Sequence[FloatArray], ids: Sequence[IdArray], device: torch.device
+    ) -> Training:
+        """Begin the training of a new network."""
         import torch
 
-        with _seeded(self.random_state, device):
+        with seeded(self.random_state, device):
             network = self._build_network(self.n_image_channels_, self.classes_.size)
         self.network_ = network.to(device)
         self.n_parameters_ = sum(parameter.numel() for parameter in network.parameters())
-        state = TrainingState(self.network_, torch.optim.Adam(network.parameters(), lr=rate))
-        checkpoint.restore(state)
-        return state
+        return Training(
+            self.network_,
+            torch.optim.Adam(network.parameters(), lr=rate),
+            CropSampler(*_labelled(images, ids), crop=self.crop, augment=self.augment),
+            cross_entropy,
+            self._to_tensor,
+            batch_size=self.batch_size,
+            seed=self.random_state,
+        )
 
     def _train(
         self,
-        state: TrainingState,
-        sampler: CropSampler,
+        training: Training,
         validation: tuple[list[FloatArray], list[IdArray]],
         checkpoint: Checkpoint,
         progress: Progress,
     ) -> None:
-        """Continue training from the state until validation or `max_steps` ends it."""
-        losses: list[float] = []
-        for step in progress(range(state.n_steps, self.max_steps), "Training"):
-            losses.append(self._step(state.optimiser, sampler, step))
-            if (step + 1) % self.eval_every and step + 1 < self.max_steps:
+        """Train until validation or `max_steps` ends it."""
+        history, losses = training.notes["history"], []
+        for _ in progress(range(training.n_steps, self.max_steps), "Training"):
+            losses.append(training.step())
+            if training.n_steps % self.eval_every and training.n_steps < self.max_steps:
                 continue
-            state.record(step + 1, float(np.mean(losses)), self._validation_iou(*validation))
+            iou = self._validation_iou(*validation)
+            history.append({"step": training.n_steps, "loss": float(np.mean(losses)), "validation_iou": iou})
             losses = []
-            checkpoint.save(state)
-            if state.n_stale >= self.patience:
+            if _Run(history).n_stale == 0:
+                training.notes["best"] = training.weights
+            checkpoint.save(training)
+            if _Run(history).n_stale >= self.patience:
                 break
 
-    def _train_on_all(
-        self, state: TrainingState, sampler: CropSampler, checkpoint: Checkpoint, progress: Progress
-    ) -> None:
-        """Continue training from the state up to the step of the best validation."""
-        for step in progress(range(state.n_steps, self.best_step_), "Training on all pixels"):
-            loss = self._step(state.optimiser, sampler, step)
-            if (step + 1) % self.eval_every == 0 or step + 1 == self.best_step_:
-                state.history.append({"step": step + 1, "loss": loss})
-                checkpoint.save(state)
-
-    def _step(self, optimiser: torch.optim.Optimizer, sampler: CropSampler, step: int) -> float:
-        """Take one step of Adam on the cross-entropy of a batch; returns the loss."""
-        import torch
-        from torch.nn.functional import cross_entropy
-
-        # One seed for each step, so that a resumed run draws the same crops.
-        rng = np.random.default_rng([self.random_state, step])
-        images, ids = sampler.draw(self.batch_size, rng)
-        target = torch.from_numpy(ids).long().to(self.device_)
-        with _seeded(int(rng.integers(2**32)), target.device):
-            scores = self.network_.train()(self._to_tensor(images))
-        # torch's mean is NaN for a batch without labelled pixels.
-        n_labelled = max(1, int(np.count_nonzero(ids != UNLABELLED)))
-        loss = cross_entropy(scores, target, ignore_index=UNLABELLED, reduction="sum") / n_labelled
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        return loss.item()
+    def _train_on_all(self, training: Training, checkpoint: Checkpoint, progress: Progress) -> None:
+        """Train up to the step of the best validation."""
+        for _ in progress(range(training.n_steps, self.best_step_), "Training on all pixels"):
+            training.step()
+            if training.n_steps % self.eval_every == 0 or training.n_steps == self.best_step_:
+                checkpoint.save(training)
 
     def _validation_iou(self, images: Sequence[FloatArray], ids: Sequence[IdArray]) -> float:
         self.network_.eval()
         guesses = [self._labels(self._scores(image)) for image in images]
         return score_masks(ids, guesses, self.classes_.size).mean
 
-    def _take(self, run: FinishedRun) -> None:
+    def _take(self, learning_rate: float, run: _Run) -> None:
         """Note the run with the best validation."""
-        self.learning_rate_ = run.learning_rate
+        self.learning_rate_ = learning_rate
         self.history_ = run.history
         self.n_steps_ = run.history[-1]["step"]
-        self.best_step_ = run.best_validation["step"]
-        self.best_validation_iou_ = run.best_validation["validation_iou"]
+        self.best_step_ = run.best["step"]
+        self.best_validation_iou_ = run.best["validation_iou"]
         self.stopped_early_ = run.n_stale >= self.patience
 
     def _digest(self, images: Sequence[FloatArray], ids: Sequence[IdArray]) -> str:
@@ -427,20 +307,6 @@ def _find_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError, TypeError) as error:
         raise ConfigError(f"device={name!r} is not available here: choose 'auto' or 'cpu'") from error
     return device
-
-
-@contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed torch's random numbers inside the context, and restore its generators afterwards."""
-    import torch
-
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        # torch.manual_seed would also seed GPUs whose generators are not restored.
-        torch.default_generator.manual_seed(seed)
-        if device.type == "cuda":
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
-        yield
 
 
 def check_image_channels(n_image_channels: int) -> None:

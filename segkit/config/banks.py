@@ -41,7 +41,7 @@ from segkit.features.registry import MOST_TURNS, options_of, plain
 from segkit.segmentation.segmenter import default_bank
 
 # Banks that rotations leave as they are.
-_INVARIANT = {"orbit", "position"}
+_INVARIANT = {"orbit", "position", "tuned"}
 # Parameters that are no options: the seed is the run's, the images tell the planes, and the rest is for Python.
 _NO_OPTIONS = {"random_state", "n_planes", "pixels", "frequency_decreasing"}
 

@@ -12,6 +12,7 @@ from segkit.features.registry import BANKS, bank_from_dict, bank_to_dict
 from segkit.features.scattering import ScatteringBank
 from segkit.features.stacked import StackedBank
 from segkit.features.timm import TimmBank
+from segkit.features.tuned import TunedBank
 from segkit.features.volume import VolumeBank
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "ScatteringBank",
     "StackedBank",
     "TimmBank",
+    "TunedBank",
     "VolumeBank",
     "bank_from_dict",
     "bank_to_dict",

@@ -11,7 +11,9 @@ import math
 import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -296,8 +298,26 @@ class FilterBank(BaseEstimator, ABC):
             out[[column[index] for index in stack.indices]] = stack.upsample(image.shape[:2])
         return out
 
-    def fit(self, images: Sequence[ArrayLike]) -> Self:  # noqa: ARG002
-        """Learn from the training images what the bank's filters are; most banks have nothing to learn."""
+    def fit(
+        self,
+        images: Sequence[ArrayLike],  # noqa: ARG002
+        ids: Sequence[NDArray[np.uint8]] | None = None,  # noqa: ARG002
+        *,
+        progress: Progress = pass_on,  # noqa: ARG002
+        checkpoint: Path | None = None,  # noqa: ARG002
+    ) -> Self:
+        """Learn the filters from the training images and their class ids (H, W); most banks have nothing to learn.
+
+        A bank that takes its time writes its state to a checkpoint, and goes on from it.
+        """
+        return self
+
+    def cross_fitted(self, index: int) -> FilterBank:  # noqa: ARG002
+        """Return a bank whose maps of a training image, by its place, come from filters that did not learn from its mask."""
+        return self
+
+    def quick(self) -> FilterBank:
+        """Return a bank that takes less time and is less exact, if there is one."""
         return self
 
     @property
@@ -388,10 +408,33 @@ class CompositeBank(TiledBank):
         """Whether tiles are enough for all banks."""
         return all(bank.is_local for bank in self._used)
 
-    def fit(self, images: Sequence[ArrayLike]) -> Self:
-        """Let a copy of each bank learn from the images."""
-        self.banks_ = [clone(bank).fit(images) for bank in self._given()]
+    def fit(
+        self,
+        images: Sequence[ArrayLike],
+        ids: Sequence[NDArray[np.uint8]] | None = None,
+        *,
+        progress: Progress = pass_on,
+        checkpoint: Path | None = None,
+    ) -> Self:
+        """Let a copy of each bank learn from the images; see `FilterBank.fit`."""
+        self.banks_ = [
+            clone(bank).fit(images, ids, progress=progress, checkpoint=checkpoint) for bank in self._given()
+        ]
         return self
+
+    def cross_fitted(self, index: int) -> FilterBank:
+        """Return the bank of what the banks return; see `FilterBank.cross_fitted`."""
+        return self._of(bank.cross_fitted(index) for bank in self._used)
+
+    def quick(self) -> FilterBank:
+        """Return the bank of what the banks return; see `FilterBank.quick`."""
+        return self._of(bank.quick() for bank in self._used)
+
+    def _of(self, banks: Iterable[FilterBank]) -> FilterBank:
+        """Make a copy that uses other fitted banks."""
+        other = copy(self)
+        other.banks_ = list(banks)
+        return other
 
     @property
     def learns_weights(self) -> bool:

@@ -51,7 +51,7 @@ class NormalisedBank:
         progress: Progress,
         description: str,
     ) -> list[FloatArray]:
-        """Read features at the pixels of each draw, (n, n_channels), in one pass over the images."""
+        """Read features of training images at the pixels of each draw, (n, n_channels), in one pass over the images."""
         n_channels = self.bank.n_channels(images[0].shape[2]) if channels is None else channels.size
         # filled image by image: parts that are joined at the end would take the memory twice
         features = [np.empty((drawn.label.size, n_channels), dtype=np.float32) for drawn in draws]
@@ -59,7 +59,8 @@ class NormalisedBank:
         for index, image in enumerate(progress(images, description)):
             parts = [drawn.subset(drawn.of_image(index)) for drawn in draws]
             rows, cols = (np.concatenate([getattr(part, axis) for part in parts]) for axis in ("row", "col"))
-            X = self.sample(image, rows, cols, channels, progress)
+            seen = NormalisedBank(self.bank.cross_fitted(index))
+            X = seen.sample(image, rows, cols, channels, progress)
             sizes = np.array([part.label.size for part in parts])
             for found, start, own in zip(features, filled, np.split(X, np.cumsum(sizes)[:-1]), strict=True):
                 found[start : start + len(own)] = own

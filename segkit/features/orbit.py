@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -250,7 +251,14 @@ class OrbitBank(FilterBank):
         """Return the stride of the patches, for each channel."""
         return np.full(self.n_channels(n_image_channels), float(self.stride))
 
-    def fit(self, images: Sequence[ArrayLike]) -> Self:
+    def fit(
+        self,
+        images: Sequence[ArrayLike],
+        ids: Sequence[NDArray[np.uint8]] | None = None,  # noqa: ARG002
+        *,
+        progress: Progress = pass_on,  # noqa: ARG002
+        checkpoint: Path | None = None,  # noqa: ARG002
+    ) -> Self:
         """Draw the templates from images, all of one number of channels, unless they are noise."""
         self._check()
         if not self.learns_weights:

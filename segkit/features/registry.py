@@ -24,6 +24,7 @@ from segkit.features.position import PositionBank
 from segkit.features.scattering import ScatteringBank
 from segkit.features.stacked import StackedBank
 from segkit.features.timm import TimmBank
+from segkit.features.tuned import TunedBank
 from segkit.features.volume import VolumeBank
 from segkit.invariance.embeddings import Embedding, FourierEmbedding, StepEmbedding
 from segkit.invariance.groups import Composition, Group, Identity
@@ -39,6 +40,7 @@ BANKS: dict[str, type[FilterBank]] = {
     "orbit": OrbitBank,
     "position": PositionBank,
     "timm": TimmBank,
+    "tuned": TunedBank,
     "volume": VolumeBank,
 }
 

@@ -93,7 +93,11 @@ def assign_folds(sample: PixelSample, shapes: Sequence[tuple[int, int]], n_folds
     """Fold of each pixel: whole images, or, of a single image, whole blocks of a 4 x 4 grid."""
     # neighbouring pixels are too alike to be held out one by one
     groups = pixel_groups(sample, shapes)
-    return np.asarray(_deal(sample, len(shapes), n_folds)[groups]) if len(shapes) > 1 else groups
+    if len(shapes) == 1:
+        return groups
+    holds = np.zeros((len(shapes), sample.label.max() + 1), dtype=bool)
+    holds[sample.image, sample.label] = True
+    return np.asarray(deal_images(holds, n_folds)[groups])
 
 
 def pixel_groups(sample: PixelSample, shapes: Sequence[tuple[int, int]]) -> IntArray:
@@ -101,12 +105,13 @@ def pixel_groups(sample: PixelSample, shapes: Sequence[tuple[int, int]]) -> IntA
     return sample.image if len(shapes) > 1 else block_folds(sample.row, sample.col, shapes[0])
 
 
-def _deal(sample: PixelSample, n_images: int, n_folds: int) -> IntArray:
-    """Fold of each image: class by class, the rarest first, the fold that has fewest images of it, then fewest at all."""
-    holds = np.zeros((n_images, sample.label.max() + 1), dtype=np.intp)
-    holds[sample.image, sample.label] = 1
+def deal_images(holds: NDArray[np.bool_], n_folds: int) -> IntArray:
+    """Fold of each image, of which `holds` (n_images, n_classes) tells the classes in it; -1 for images without any.
+
+    Class by class, the rarest first, the fold that has fewest images of it, then fewest at all.
+    """
     dealt = np.zeros((n_folds, holds.shape[1]), dtype=np.intp)
-    fold = np.full(n_images, -1)
+    fold = np.full(len(holds), -1)
     for label in np.argsort(holds.sum(axis=0), kind="stable"):
         for image in np.flatnonzero(holds[:, label] & (fold < 0)):
             sizes = np.bincount(fold[fold >= 0], minlength=n_folds)

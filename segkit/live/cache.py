@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from segkit._common import is_whole
+from segkit._common.arrays import digest_arrays
 from segkit._common.code import code_version
 from segkit._common.files import atomic
 from segkit.errors import ConfigError
 from segkit.features.base import FeatureMaps, FilterBank, as_image
 from segkit.features.registry import bank_to_dict
-from segkit.segmentation.model_file import digest_arrays
 
 _FORMAT = 2
 _LONGEST_WRITE = (

@@ -15,6 +15,7 @@ from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from segkit._common import FloatArray, LocalProgress, Progress, Workers, one_by_one
+from segkit._common.arrays import digest_arrays
 from segkit._common.threads import threaded
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.svm import LinearSVM
@@ -42,7 +44,6 @@ from segkit.objects.hills import LabelArray
 from segkit.segmentation.alarms import Alarms
 from segkit.segmentation.held_out import N_FOLDS, Choice, Spread, hold_out, usual_penalty
 from segkit.segmentation.memory import require_memory
-from segkit.segmentation.model_file import digest_arrays
 from segkit.segmentation.object_model import ObjectModel, ObjectTraining, learn_from_regions
 from segkit.segmentation.regions import least_areas
 from segkit.segmentation.summary import TrainingSummary
@@ -103,6 +104,7 @@ class TrainingSet:
     drawn: PixelSample  # few, to select channels and to hold out
     training: PixelSample  # more, to train on
     least_areas: NDArray[np.float64]  # of a region of each class, see `regions.least_areas`
+    checkpoint: Path | None = None  # where a bank that takes its time to learn keeps its state
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
@@ -131,6 +133,7 @@ def train(
     instances: Sequence[LabelArray] | None,
     progress: Progress,
     workers: Workers | None,
+    checkpoint: Path | None = None,
 ) -> Trained:
     """Train on images (H, W, C), class ids (H, W), and objects if any are given; see sections 4 and 7."""
     # Draw pixels, balanced over classes as far as available.
@@ -140,7 +143,7 @@ def train(
         for n_pixels in (recipe.selection_pixels, recipe.training_pixels)
     )
     least = least_areas(ids, label_map.n_classes, recipe.smallest_region)
-    data = TrainingSet(images, ids, drawn, training, least)
+    data = TrainingSet(images, ids, drawn, training, least, checkpoint)
 
     # Select channels of each bank (section 4). Hold images out to choose penalty, threshold, probabilities and bank.
     candidates = evaluate_banks(recipe, data, banks, progress, workers)
@@ -257,7 +260,7 @@ def evaluate_bank(
     """Fit a bank, select its channels, and choose one of the penalties, and the rest, on held-out images."""
     start = time.perf_counter()
     images, drawn, n_image_channels = data.images, data.drawn, data.images[0].shape[2]
-    normalised = NormalisedBank(bank.fit(images))
+    normalised = NormalisedBank(bank.fit(images, data.ids, progress=progress, checkpoint=data.checkpoint))
     n_channels = bank.n_channels(n_image_channels)
     # one pass over the images instead of two, if all channels of all pixels fit
     draws = [drawn, data.training, grid_of(images)]

@@ -21,6 +21,7 @@ from sklearn.base import clone
 
 from segkit import __version__
 from segkit._common import entries_under
+from segkit._common.arrays import digest_arrays
 from segkit._common.files import saving
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.errors import InputError, ModelFileError, OutputError, SegkitError
@@ -143,16 +144,6 @@ def _check_digests(digests: Any, arrays: Arrays, *, has_header: bool) -> None:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def digest_arrays(arrays: dict[str, NDArray[Any]]) -> str:
-    """Hexadecimal sha256 of named arrays: names, shapes, types and values, in order of name."""
-    sha = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.asarray(arrays[name])
-        sha.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        sha.update(array.tobytes())
-    return sha.hexdigest()
 
 
 def digest_model(segmenter: Any) -> str:

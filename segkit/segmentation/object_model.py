@@ -220,7 +220,8 @@ class ObjectTraining:
                 return
             for image in np.unique(drawn.image[fold == index]) if classifiers else ():
                 with single_threaded_blas():
-                    maps = decide_and_read(self.images[image], self.bank.bank, classifiers)[0]
+                    bank = self.bank.bank.cross_fitted(image)
+                    maps = decide_and_read(self.images[image], bank, classifiers)[0]
                 found[image] = self._join(found.get(image), maps, index)
         for image, (decisions, parts) in sorted(found.items()):
             rule = self.rule.adapted_to(decisions)

@@ -178,9 +178,10 @@ class Segmenter(BaseSegmenter):
         progress: Progress,
         instances: list[LabelArray] | None = None,
         workers: Workers | None = None,
+        checkpoint: Path | None = None,
     ) -> None:
         recipe, banks = self._checked_recipe(), self._checked_banks()
-        trained = train(recipe, banks, images, ids, self.label_map_, instances, progress, workers)
+        trained = train(recipe, banks, images, ids, self.label_map_, instances, progress, workers, checkpoint)
         self.bank_, self.best_index_ = trained.bank, trained.best_index
         self.classifier_: PixelClassifier = trained.classifier
         self.rule_: DecisionRule = trained.rule
@@ -199,6 +200,7 @@ class Segmenter(BaseSegmenter):
         label_map: LabelMap | None = None,
         n_jobs: int | Cluster | Workers | None = None,
         progress: Progress | None = None,
+        checkpoint: str | Path | None = None,
     ) -> Self:
         """Learn from annotated images.
 
@@ -218,6 +220,9 @@ class Segmenter(BaseSegmenter):
             core), or a `segkit.scale.Cluster` of machines. Needs Dask. None or 1 is this process alone.
         progress : callable, optional
             ``progress(iterable, description)`` yields the items and shows the progress.
+        checkpoint : str or Path, optional
+            File for the state of a long training, of a `TunedBank`; a `fit` that was interrupted goes on from it. It is
+            removed at the end.
 
         Returns
         -------
@@ -233,7 +238,14 @@ class Segmenter(BaseSegmenter):
         arrays, ids = self._checked_training(images, masks, label_map)
         objects = None if instances is None else check_instances(instances, ids)
         with workers_of(n_jobs) as workers:
-            self._fit(arrays, ids, progress or pass_on, objects, workers)
+            self._fit(
+                arrays,
+                ids,
+                progress or pass_on,
+                objects,
+                workers,
+                None if checkpoint is None else Path(checkpoint),
+            )
         return self
 
     def digest_training_set(

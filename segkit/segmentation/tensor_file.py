@@ -25,7 +25,7 @@ MOST_HEADER = 2**22
 MOST_DEPTH = 32
 # More than any file holds. NumPy refuses much larger shapes, even of empty arrays.
 MOST_CELLS = 2**48
-DTYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4"}
+DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
 _TEXTS = "__metadata__"
 _ALIGNMENT = 8
 

@@ -9,55 +9,56 @@ import math
 import os
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from segkit._common import FloatArray
 from segkit.errors import ConfigError
 from segkit.images import UNLABELLED
-from segkit.segmentation.base import IdArray
 
+IdArray = NDArray[np.uint8]
 _Augmentation = Callable[[FloatArray, IdArray, np.random.Generator], tuple[FloatArray, IdArray]]
 # Root mean square and smoothness (standard deviation) of elastic displacements, in pixels.
 _DISPLACEMENT, _SMOOTHNESS = 3, 12
-# Near the border of a crop the blurred noise is too large, since the blur repeats the last pixel: crops are cut
-# larger by this margin, and cropped after the deformation.
+# Near the border of a crop the blurred noise is too large, since the blur repeats the last pixel: crops are deformed with
+# this margin, and cut afterwards.
 _MARGIN = 2 * _SMOOTHNESS
+# Sides of what is turned and scaled, in crops: what a turned crop shows lies within it, but for the corners of the smallest
+# scales, which are mirrored.
+_WINDOW = 1.5
 
 
 class CropSampler:
-    """Square crops around random labelled pixels."""
+    """Square crops around random labelled pixels; images are mirrored at their edges, and so are their labels."""
 
     def __init__(
         self, images: Sequence[FloatArray], ids: Sequence[IdArray], *, crop: int, augment: bool
     ) -> None:
         self._crop = crop
-        self._margin = _MARGIN if augment else 0
+        self._margin = math.ceil((_WINDOW - 1) / 2 * crop) if augment else 0
         self._augmentation = augmenter(crop, images[0].shape[2]) if augment else None
         self._padded = [self._pad(image, mask) for image, mask in zip(images, ids, strict=True)]
-        self._labelled = [np.flatnonzero(mask != UNLABELLED) for _, mask in self._padded]
+        self._labelled = [np.argwhere(mask != UNLABELLED) for mask in ids]
 
     def draw(self, n_crops: int, rng: np.random.Generator) -> tuple[FloatArray, IdArray]:
-        """Draw crops, each from a random image."""
+        """Draw crops, each from a random image: images have equal chances, whatever their size."""
         images, ids = zip(*(self._draw_one(rng) for _ in range(n_crops)), strict=True)
         return np.stack(images), np.stack(ids)
 
     def _pad(self, image: FloatArray, ids: IdArray) -> tuple[FloatArray, IdArray]:
-        """Mirror an image by the margin at all edges, and at the far edges until a crop fits."""
+        """Mirror an image and its labels by the margin at all edges, and at the far edges until a crop fits."""
         widths = [(self._margin, self._margin + max(0, self._crop - size)) for size in ids.shape]
-        return (
-            np.pad(image, (*widths, (0, 0)), mode="reflect"),
-            np.pad(ids, widths, constant_values=UNLABELLED),
-        )
+        return np.pad(image, (*widths, (0, 0)), mode="reflect"), np.pad(ids, widths, mode="reflect")
 
     def _draw_one(self, rng: np.random.Generator) -> tuple[FloatArray, IdArray]:
-        # Images have equal chances, whatever their size; the crop is around a labelled pixel, so that scribbles train.
         index = rng.integers(len(self._padded))
         image, ids = self._padded[index]
-        pixel = np.unravel_index(rng.choice(self._labelled[index]), ids.shape)
+        pixel = rng.choice(self._labelled[index])
         side = self._crop + 2 * self._margin
         window = tuple(
-            self._slice_around(int(position) - self._margin, size - side, side, rng)
+            self._slice_around(int(position), size - side, side, rng)
             for position, size in zip(pixel, ids.shape, strict=True)
         )
         if self._augmentation is None:
@@ -71,29 +72,42 @@ class CropSampler:
 
 
 def augmenter(crop: int, n_image_channels: int) -> _Augmentation:
-    """Make a function that varies crops by flips, quarter turns, elastic deformation, brightness, contrast, colour."""
+    """Make a function that varies windows of an image, and cuts crops from them.
+
+    Shape: scales, turns, shears, the symmetries of the square, elastic deformation. Colour and light: brightness, contrast,
+    gamma, a tint of each channel, saturation and hue of RGB, blur and noise.
+    """
     # Without this, albumentations asks a server for newer versions when it is imported.
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     try:
-        import albumentations
+        import albumentations as alb
+        import cv2
     except ImportError as error:
         raise ConfigError(
-            "augmentation needs albumentations, which is not installed: "
-            "pip install segkit-bio[baselines], or train with augment=False"
+            "training a network needs albumentations, which is not installed: pip install segkit-bio[tuned]"
         ) from error
-    colour = [albumentations.ColorJitter(brightness=0, contrast=0, saturation=0.2, hue=0.05)]
-    pipeline = albumentations.Compose(
+    mirror = {"border_mode": cv2.BORDER_REFLECT_101}
+    elastic = alb.ElasticTransform(
+        # noise in [-1, 1] has variance 1/3, and 1 / (3 * 4 * pi * sigma**2) after the blur
+        alpha=_DISPLACEMENT * 2 * _SMOOTHNESS * math.sqrt(3 * math.pi),
+        sigma=_SMOOTHNESS,
+        noise_distribution="uniform",
+        **mirror,
+    )
+    colour: list[Any] = [alb.ColorJitter(brightness=0, contrast=0, saturation=0.3, hue=0.03)]
+    pipeline = alb.Compose(
         [
-            albumentations.ElasticTransform(
-                # noise in [-1, 1] has variance 1/3, and 1 / (3 * 4 * pi * sigma**2) after the blur
-                alpha=_DISPLACEMENT * 2 * _SMOOTHNESS * math.sqrt(3 * math.pi),
-                sigma=_SMOOTHNESS,
-                noise_distribution="uniform",
-            ),
-            albumentations.CenterCrop(crop, crop),
-            albumentations.D4(),
-            albumentations.RandomBrightnessContrast(),
+            alb.Affine(scale=(0.65, 1.4), rotate=(-45, 45), shear=(-8, 8), keep_ratio=True, **mirror, p=1),
+            alb.CenterCrop(crop + 2 * _MARGIN, crop + 2 * _MARGIN, pad_if_needed=True, **mirror),
+            elastic,
+            alb.CenterCrop(crop, crop),
+            alb.D4(p=1),
+            alb.RandomBrightnessContrast(0.25, 0.25, p=1),
+            alb.RandomGamma((70, 140), p=0.7),
             *(colour if n_image_channels == 3 else []),
+            alb.MultiplicativeNoise((0.9, 1.1), per_channel=True, p=0.7),
+            alb.GaussianBlur((3, 5), p=0.2),
+            alb.GaussNoise((0.0, 0.03), p=0.3),
         ]
     )
 

@@ -1,0 +1,520 @@
+"""A filter bank that learns from masks: a small network, trained on the annotated images at several scales."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
+from scipy import ndimage
+from skimage.measure import block_reduce
+
+from segkit._common import FloatArray, Progress, entries_under, pass_on
+from segkit._common.arrays import digest_arrays
+from segkit._common.device import card_has_room, torch_device
+from segkit.errors import ConfigError, InputError
+from segkit.features.base import Channel, FeatureMaps, FilterBank, TiledBank, as_image
+from segkit.features.networks import Pyramid, scales_of
+from segkit.features.tiles import Tile
+from segkit.features.weights import load_pretrained, load_weights, origin_of, read_weights
+from segkit.images.labels import UNLABELLED
+from segkit.images.sampling import block_folds, deal_images
+
+if TYPE_CHECKING:
+    import torch
+
+    from segkit.networks.pyramid import PyramidNetwork
+    from segkit.networks.training import Training, Weights
+
+IdArray = NDArray[np.uint8]
+Whole = Annotated[int, Field(gt=0, le=1_000_000)]
+# Training, as chosen on development sets: sides of crops at the first scale, crops of a step, largest learning rates of
+# the encoder and of the rest, weight decay, decay of the running mean of weights, share of the steps in which rates rise.
+CROP, BATCH_SIZE, ENCODER_RATE, RATE, WEIGHT_DECAY, AVERAGE, RISE = 192, 4, 1e-4, 1e-3, 1e-3, 0.99, 0.1
+# A scale is left out where the shorter side of an image would be less than this many pixels: the least crop.
+LEAST_SIDE = 64
+# Logits beyond are clipped: they say nothing more.
+MOST_LOGIT = 8
+# Pixels around a held-out block that are not trained on, as a share of the shorter side of its image.
+GUARD = 1 / 32
+# Steps between two writings of a checkpoint.
+_SAVE_EVERY = 100
+# Bytes for each pixel of an image while a network runs at full scale; measured.
+_BYTES_ON_THE_WAY = 1200
+# Pixels around a pixel, at the scale of a network, that its logits depend on in fact.
+_REACH = 96
+# The symmetries of the square: whether rows and columns are swapped, then reversed.
+_SYMMETRIES = [(swap, rows, cols) for swap in (False, True) for rows in (1, -1) for cols in (1, -1)]
+
+
+class _Part(NamedTuple):
+    """A network: its scale, and the fold of the annotated images that it did not see."""
+
+    scale: Fraction
+    fold: int
+
+    @property
+    def name(self) -> str:
+        return f"{float(self.scale):g}/{self.fold}"
+
+
+class TunedBank(TiledBank):
+    """Logits of small networks that are trained on the annotated images.
+
+    Parameters
+    ----------
+    network : str, default="mobilenet_v2"
+        The encoder: torchvision's MobileNetV2, or any model of timm that gives features ("resnet18", "convnext_tiny", ...).
+    weights : str or Path, default="imagenet"
+        Initial weights of the encoder: "imagenet" (downloaded once and checked), "random" (seeded; needs several times the
+        steps, and fails where objects are a matter of meaning), or the path of a file by the network's names.
+    pyramid : sequence of float, default=(1.0, 0.5, 0.25)
+        Scales of the image, 1, 1/2, 1/3, ..., each with networks of its own. Scales at which the smallest training image
+        has a side of fewer than 64 pixels are left out.
+    n_folds : int, default=3
+        Folds of the annotated images; a network at each scale is trained without each of them. Of two images each is a fold,
+        and of a single one two sets of blocks are.
+    n_steps : int, default=400
+        Training steps of each network.
+    symmetries : bool, default=True
+        Whether logits are the mean over the eight symmetries of the square. Without, prediction takes an eighth of the time.
+    random_state : int, default=0
+        Seed of random weights, crops and dropout.
+
+    Attributes
+    ----------
+    n_classes_ : int
+        Number of classes.
+    scales_ : list of Fraction
+        Scales in use.
+
+    Notes
+    -----
+    A network is a feature pyramid on the encoder, of half the image's resolution. It is trained on crops, varied by
+    `segkit.networks.crops.augmenter`, by the cross-entropy and half of the soft Dice loss, with AdamW at a rate that rises
+    and falls (one cycle); its weights are a running mean. Of two classes the channel of a scale is the logit of the second;
+    of more, each class has a channel, less their mean.
+
+    Maps of a new image are the mean over the folds. Those of a training image, which `cross_fitted` returns, come from the
+    networks that did not see it, so that a classifier can be trained on them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from segkit.features import TunedBank
+    >>> mask = np.zeros((64, 64), dtype=np.uint8)
+    >>> mask[16:48, 16:48] = 1
+    >>> image = np.float32(0.3 + 0.4 * mask)
+    >>> bank = TunedBank(weights="random", pyramid=(1.0,), n_steps=2).fit([image], [mask])  # doctest: +SKIP
+    >>> bank.channels(1)  # doctest: +SKIP
+    (Channel(name='logit/1@1', group='logits at 1'),)
+    """
+
+    def __init__(
+        self,
+        network: Annotated[str, Field(min_length=1, max_length=200)] = "mobilenet_v2",
+        *,
+        weights: str | Path = "imagenet",
+        pyramid: Pyramid = (1.0, 0.5, 0.25),
+        n_folds: Annotated[int, Field(ge=2, le=20)] = 3,
+        n_steps: Whole = 400,
+        symmetries: bool = True,
+        random_state: int = 0,
+    ) -> None:
+        self.network = network
+        self.weights = weights
+        self.pyramid = pyramid
+        self.n_folds = n_folds
+        self.n_steps = n_steps
+        self.symmetries = symmetries
+        self.random_state = random_state
+
+    def fit(
+        self,
+        images: Sequence[ArrayLike],
+        ids: Sequence[IdArray] | None = None,
+        *,
+        progress: Progress = pass_on,
+        checkpoint: Path | None = None,
+    ) -> Self:
+        """Train the networks on images and their class ids; see `FilterBank.fit`."""
+        from segkit.networks.training import Checkpoint
+
+        self._check()
+        if ids is None:
+            raise InputError(
+                "TunedBank learns from masks: give the class ids of the images, fit(images, ids)"
+            )
+        arrays = [as_image(image) for image in images]
+        held_out = _hold_out(ids, self.n_folds)
+        self.n_classes_ = 1 + max(int(mask[mask != UNLABELLED].max()) for mask in ids)
+        shortest = min(side for mask in ids for side in mask.shape)
+        scales = sorted(scales_of(self.pyramid), reverse=True)
+        self.scales_ = [scale for scale in scales if scale * shortest >= LEAST_SIDE] or scales[:1]
+        parts = [_Part(scale, fold) for scale in self.scales_ for fold in range(len(held_out))]
+        saved = Checkpoint(checkpoint, self._digest(arrays, ids))
+        initial = self._initial_weights()
+        for place, part in list(enumerate(parts))[len(saved.finished) :]:
+            pairs = zip(ids, held_out[part.fold], strict=True)
+            learnt = [np.where(_guarded(out), np.uint8(UNLABELLED), mask) for mask, out in pairs]
+            training = self._start(arrays, learnt, part, initial)
+            saved.restore(training)
+            for _ in progress(range(training.n_steps, self.n_steps), f"Network {place + 1} of {len(parts)}"):
+                training.step()
+                if training.n_steps % _SAVE_EVERY == 0 and training.n_steps < self.n_steps:
+                    saved.save(training)
+            # as model files hold them
+            saved.finish({name: value.half() for name, value in training.weights.items()})
+        names = [part.name for part in parts]
+        self._restore(self.scales_, dict(zip(names, saved.finished, strict=True)))
+        self._cross_fitted = self._read_held_out(arrays, held_out)
+        saved.remove()
+        return self
+
+    def cross_fitted(self, index: int) -> FilterBank:
+        """Return a bank of the maps of a training image, by networks that did not see it; see `FilterBank.cross_fitted`."""
+        known = _KnownMaps(**self.get_params())
+        known.scales_, known.n_classes_ = self.scales_, self.n_classes_
+        known._known = self._cross_fitted[index]
+        return known
+
+    def quick(self) -> Self:
+        """Return the bank with a single network at each scale and without symmetries."""
+        quick = copy(self)
+        quick.symmetries = False
+        quick._networks = {
+            f"{float(scale):g}/0": self._networks[f"{float(scale):g}/0"] for scale in self.scales_
+        }
+        return quick
+
+    def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:  # noqa: ARG002
+        """List the channels by scale, fine to coarse."""
+        classes = [1] if self._n_maps == 1 else range(self._n_maps)
+        return tuple(
+            Channel(f"logit/{label}@{float(scale):g}", f"logits at {float(scale):g}")
+            for scale in self._scales
+            for label in classes
+        )
+
+    def n_channels(self, n_image_channels: int = 3) -> int:  # noqa: ARG002
+        """Count the channels."""
+        return len(self._scales) * self._n_maps
+
+    def strides(self, n_image_channels: int = 3) -> NDArray[np.float64]:  # noqa: ARG002
+        """Return the stride in pixels of each channel's map."""
+        return np.repeat([self._strides[0] / float(scale) for scale in self._scales], self._n_maps)
+
+    def centred(self, n_image_channels: int = 3) -> NDArray[np.bool_]:
+        """Tell that logits keep their level, which has a meaning."""
+        return np.zeros(self.n_channels(n_image_channels), dtype=bool)
+
+    @property
+    def label(self) -> str:
+        """Name of the network."""
+        return f"{self.network}, tuned"
+
+    @property
+    def halo(self) -> int:
+        """Pixels around a pixel that its logits depend on in fact; what lies beyond moves them by little."""
+        return math.ceil(_REACH / min(self._scales))
+
+    @property
+    def alignment(self) -> int:
+        """Stride of the coarsest maps, in pixels of the image."""
+        return math.lcm(*(math.ceil(self._strides[1] / scale) for scale in self._scales))
+
+    def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
+        """Count the maps, and those of a network on the way to them."""
+        return self.bytes_of_maps(n_image_channels) + _BYTES_ON_THE_WAY * float(max(self._scales)) ** 2
+
+    def iter_maps(
+        self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
+    ) -> Iterator[FeatureMaps]:
+        """Compute the maps of a tile scale by scale; see `FilterBank.iter_maps`."""
+        wanted = self._wanted(channels, image.shape[2])
+        part = np.asarray(image[tile.seen])
+        for place, scale in enumerate(self._scales):
+            mine = wanted[wanted // self._n_maps == place]
+            if mine.size:
+                folds = [
+                    network
+                    for name, network in self._networks.items()
+                    if name.startswith(f"{float(scale):g}/")
+                ]
+                logits = np.mean([self._run(network, part, scale) for network in folds], axis=0)
+                yield self._as_maps(logits, mine, place)
+
+    @property
+    def learns_weights(self) -> bool:
+        """Whether the weights come from `fit`: always."""
+        return True
+
+    def weights_used(self, channels: NDArray[np.intp], n_image_channels: int) -> dict[str, NDArray[Any]]:  # noqa: ARG002
+        """Collect the weights of all networks at the scales of these channels, in half precision."""
+        scales = {f"{float(self._scales[channel // self._n_maps]):g}" for channel in channels}
+        return {
+            f"{part}/{name}": value.half().numpy()
+            for part, network in self._networks.items()
+            if part.partition("/")[0] in scales
+            for name, value in network.state_dict().items()
+        }
+
+    def weights_origin(self) -> list[dict[str, str | None]]:
+        """List the model, the source and the licence of the initial weights."""
+        source = str(self.weights)
+        if source == "random":
+            return []
+        if source == "imagenet" and self.network != "mobilenet_v2":
+            return [origin_of(self.network)]
+        return [{"model": self.network, "source": source, "licence": None}]
+
+    def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:
+        """Use these weights of networks instead of training."""
+        import torch
+
+        names = sorted({"/".join(name.split("/")[:2]) for name in weights})
+        given = {
+            part: {
+                name: torch.from_numpy(np.array(value))
+                for name, value in entries_under(weights, f"{part}/").items()
+            }
+            for part in names
+        }
+        scales = {Fraction(part.partition("/")[0]).limit_denominator(1000) for part in names}
+        self._restore(sorted(scales, reverse=True), given)
+
+    def _restore(self, scales: list[Fraction], states: Mapping[str, Weights]) -> None:
+        """Make the networks from their weights, which tell the numbers of classes and channels."""
+        first = next(iter(states.values()))
+        self.scales_, self.n_classes_ = scales, len(first["score.bias"])
+        self._networks = {}
+        for part, state in states.items():
+            network = self._build(len(state["mean"]), None)
+            network.load_state_dict(state)
+            self._networks[part] = network.eval().requires_grad_(requires_grad=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # training images are not looked at again, and their maps may be large
+        return {key: value for key, value in super().__getstate__().items() if key != "_cross_fitted"}
+
+    def _check(self) -> None:
+        super()._check()
+        if any(scale > 1 for scale in scales_of(self.pyramid)):
+            raise ConfigError(
+                f"pyramid {list(self.pyramid)}: networks are trained at scales 1, 1/2, 1/3 and so on"
+            )
+
+    @property
+    def _scales(self) -> list[Fraction]:
+        """Scales in use, or those that may be used before a fit."""
+        return getattr(self, "scales_", None) or sorted(scales_of(self.pyramid), reverse=True)
+
+    @property
+    def _n_maps(self) -> int:
+        """Number of maps at a scale: one for two classes."""
+        n_classes = getattr(self, "n_classes_", 2)
+        return 1 if n_classes == 2 else n_classes
+
+    @property
+    def _strides(self) -> tuple[int, int]:
+        """Strides of the maps of a network, and of the coarsest ones within."""
+        from segkit.networks.pyramid import levels_of
+
+        strides = levels_of(self.network)[1]
+        return strides[0], strides[-1]
+
+    def _build(self, n_image_channels: int, initial: Weights | None) -> PyramidNetwork:
+        """Build a network, with initial weights of its encoder or random ones."""
+        from segkit.networks.pyramid import build
+
+        return build(self.network, initial, n_image_channels, self.n_classes_)
+
+    def _initial_weights(self) -> Weights | None:
+        """Load the initial weights of the encoder; None are random."""
+        source = str(self.weights)
+        if source == "random":
+            return None
+        if self.network != "mobilenet_v2":
+            return load_pretrained(self.network) if source == "imagenet" else read_weights(Path(source))
+        return load_weights(self.network, source)
+
+    def _start(
+        self, images: Sequence[FloatArray], ids: Sequence[IdArray], part: _Part, initial: Weights | None
+    ) -> Training:
+        """Begin the training of a network on images at its scale."""
+        import torch
+        from torch.optim.lr_scheduler import OneCycleLR
+
+        from segkit.networks.crops import CropSampler
+        from segkit.networks.training import Training, cross_entropy_and_dice, seeded
+
+        seed = int(
+            np.random.SeedSequence([self.random_state, part.scale.denominator, part.fold]).generate_state(1)[
+                0
+            ]
+        )
+        device = torch_device()
+        with seeded(seed, device):
+            network = (
+                self._build(images[0].shape[2], initial).to(device).to(memory_format=torch.channels_last)
+            )
+        labelled = [index for index, mask in enumerate(ids) if (mask != UNLABELLED).any()]
+        factor = part.scale.denominator
+        shrunk = [_shrink(images[index], factor) for index in labelled]
+        shortest = min(side for image in shrunk for side in image.shape[:2])
+        crop = min(CROP, max(LEAST_SIDE, shortest // 32 * 32))
+        sampler = CropSampler(
+            shrunk, [_shrink_ids(ids[index], factor) for index in labelled], crop=crop, augment=True
+        )
+        encoder = {id(weight) for weight in network.encoder.parameters()}
+        rest = [weight for weight in network.parameters() if id(weight) not in encoder]
+        optimiser = torch.optim.AdamW(
+            [{"params": list(network.encoder.parameters())}, {"params": rest}], weight_decay=WEIGHT_DECAY
+        )
+        schedule = OneCycleLR(
+            optimiser, [ENCODER_RATE, RATE], self.n_steps, pct_start=RISE, cycle_momentum=False
+        )
+        return Training(
+            network,
+            optimiser,
+            sampler,
+            cross_entropy_and_dice,
+            lambda batch: _as_batch(batch, device),
+            batch_size=BATCH_SIZE,
+            seed=seed,
+            schedule=schedule,
+            average=AVERAGE,
+        )
+
+    def _run(self, network: PyramidNetwork, image: FloatArray, scale: Fraction) -> FloatArray:
+        """Compute the mean logits (n_maps, h, w) of an image (H, W, C) over the symmetries."""
+        import torch
+
+        small = _shrink(image, scale.denominator)
+        multiple = self._strides[1]
+        padding = [(0, -side % multiple) for side in small.shape[:2]]
+        shape = [math.ceil(side / self._strides[0]) for side in small.shape[:2]]
+        padded = np.pad(small, (*padding, (0, 0)), mode="reflect")
+        symmetries = _SYMMETRIES if self.symmetries else _SYMMETRIES[:1]
+        total: Any = 0
+        with torch.inference_mode(), card_has_room():
+            network.to(torch_device())
+            for swaps, rows, cols in symmetries:
+                moved = padded[::rows, ::cols]
+                moved = moved.transpose(1, 0, 2) if swaps else moved
+                found = network(_as_batch(moved[None], torch_device()))[0].cpu().numpy()
+                found = found.transpose(0, 2, 1) if swaps else found
+                total = total + found[:, ::rows, ::cols]
+        logits = (total / len(symmetries))[:, : shape[0], : shape[1]]
+        logits = logits[1:] - logits[:1] if len(logits) == 2 else logits - logits.mean(axis=0)
+        return np.asarray(np.clip(logits, -MOST_LOGIT, MOST_LOGIT), dtype=np.float32)
+
+    def _as_maps(self, logits: FloatArray, channels: NDArray[np.intp], place: int) -> FeatureMaps:
+        """Place the wanted logits of a scale on the pixels of the image."""
+        stride = self._strides[0] / float(self._scales[place])
+        return FeatureMaps(logits[channels - place * self._n_maps], channels, stride, (stride - 1) / 2)
+
+    def _read_held_out(
+        self, images: Sequence[FloatArray], held_out: Sequence[Sequence[NDArray[np.bool_]]]
+    ) -> list[list[FeatureMaps]]:
+        """Compute the maps of each training image, each cell by the network that did not see it."""
+        found = []
+        for index, image in enumerate(images):
+            maps = []
+            for place, scale in enumerate(self._scales):
+                logits: Any = None
+                for fold, masks in enumerate(held_out):
+                    if masks[index].any():
+                        run = self._run(self._networks[_Part(scale, fold).name], image, scale)
+                        cells = _cells(masks[index], run.shape[1:], self._strides[0] / float(scale))
+                        logits = run if logits is None else np.where(cells, run, logits)
+                maps.append(self._as_maps(logits, np.arange(self._n_maps) + place * self._n_maps, place))
+            found.append(maps)
+        return found
+
+    def _digest(self, images: Sequence[FloatArray], ids: Sequence[IdArray]) -> str:
+        """Compute the sha256 of all that affects training."""
+        options = repr(sorted(self.get_params().items())).encode()
+        arrays: dict[str, NDArray[Any]] = {"options": np.frombuffer(options, dtype=np.uint8)}
+        for index, (image, mask) in enumerate(zip(images, ids, strict=True)):
+            arrays |= {f"image{index}": image, f"mask{index}": mask}
+        return digest_arrays(arrays)
+
+
+class _KnownMaps(TunedBank):
+    """The maps of one training image, whatever image is given."""
+
+    def iter_maps(
+        self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
+    ) -> Iterator[FeatureMaps]:
+        """Return the known maps, counted from the first row and column that a tile sees."""
+        wanted = self._wanted(channels, image.shape[2])
+        corner = [side.start for side in tile.seen]
+        for stack in self._known:
+            own = stack.subset(wanted)
+            if own.indices.size:
+                offset = tuple(np.broadcast_to(own.offset, 2) - corner)
+                yield replace(own, offset=offset)
+
+
+def _hold_out(ids: Sequence[IdArray], n_folds: int) -> list[list[NDArray[np.bool_]]]:
+    """Tell, for each fold and image, which pixels are held out: images, or blocks of a single one."""
+    if len(ids) > 1:
+        n_classes = 1 + max(int(mask[mask != UNLABELLED].max()) for mask in ids)
+        holds = np.array([np.isin(np.arange(n_classes), mask) for mask in ids])
+        fold = deal_images(holds, min(n_folds, len(ids)))
+        return [
+            [np.full(mask.shape, own == k) for mask, own in zip(ids, fold, strict=True)]
+            for k in np.unique(fold[fold >= 0])
+        ]
+    row, col = np.indices(ids[0].shape)
+    half = block_folds(np.asarray(row), np.asarray(col), ids[0].shape) // 2
+    return [[half == k] for k in (0, 1)]
+
+
+def _guarded(held_out: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Widen held-out blocks, whose neighbours are too alike to be trained on."""
+    if held_out.all() or not held_out.any():
+        return held_out
+    width = max(1, round(GUARD * min(held_out.shape)))
+    return np.asarray(ndimage.maximum_filter(held_out, 2 * width + 1))
+
+
+def _cells(mask: NDArray[np.bool_], shape: tuple[int, ...], stride: float) -> NDArray[np.bool_]:
+    """Read a mask of pixels at the centres of cells."""
+    rows, cols = (
+        np.minimum((np.arange(n) * stride + stride / 2).astype(np.intp), side - 1)
+        for n, side in zip(shape, mask.shape, strict=True)
+    )
+    return mask[np.ix_(rows, cols)]
+
+
+def _shrink(image: FloatArray, factor: int) -> FloatArray:
+    """Take means of blocks of pixels; the far edges are mirrored to whole blocks."""
+    if factor == 1:
+        return image
+    padding = [(0, -side % factor) for side in image.shape[:2]]
+    padded = np.pad(image, (*padding, (0, 0)), mode="symmetric")
+    means = block_reduce(padded, (factor, factor, 1), np.mean)  # type: ignore[no-untyped-call]
+    return np.asarray(means, dtype=np.float32)
+
+
+def _shrink_ids(ids: IdArray, factor: int) -> IdArray:
+    """Take the class id in the middle of each block of pixels."""
+    padding = [(0, -side % factor) for side in ids.shape]
+    return np.pad(ids, padding, mode="symmetric")[factor // 2 :: factor, factor // 2 :: factor]
+
+
+def _as_batch(images: FloatArray, device: torch.device) -> torch.Tensor:
+    """Move images (n, H, W, C) to a device as (n, C, H, W), whose channels lie side by side in memory."""
+    import torch
+
+    batch = torch.from_numpy(np.ascontiguousarray(images)).to(device)
+    return batch.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)

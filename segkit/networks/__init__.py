@@ -1,0 +1,1 @@
+"""Networks that learn from annotated images: crops, training, checkpoints, and the network of a tuned bank."""

@@ -1,0 +1,170 @@
+"""The network of `segkit.features.TunedBank`, as a torch module. Importing this module imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import fuse_conv_bn_eval
+from torchvision.models import mobilenet_v2
+
+from segkit.errors import ConfigError
+
+# Mean and standard deviation of the images of ImageNet, by channel and of a channel on average.
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+# Blocks of MobileNetV2 whose maps are used, the last of each stride 2 to 32, and their numbers of channels.
+_BLOCKS, _CHANNELS, _STRIDES = (1, 3, 6, 13, 17), (16, 24, 32, 96, 320), (2, 4, 8, 16, 32)
+MOBILENET = "mobilenet_v2"
+_DROPOUT = 0.1
+
+
+class PyramidNetwork(nn.Module):
+    """Feature pyramid: the maps of an encoder, from coarse to fine, summed and mixed by convolutions at each level.
+
+    It maps images (n, C, H, W) in [0, 1], whose sides are multiples of `multiple`, to outputs (n, n_outputs, H / stride,
+    W / stride). Nothing depends on more than what lies within `reach` pixels.
+
+    References
+    ----------
+    T.-Y. Lin et al., Feature pyramid networks for object detection, CVPR 2017.
+
+    M. Sandler et al., MobileNetV2: inverted residuals and linear bottlenecks, CVPR 2018.
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        n_channels: Sequence[int],
+        strides: Sequence[int],
+        n_image_channels: int,
+        n_outputs: int,
+        *,
+        width: int = 64,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.stride, self.multiple = strides[0], strides[-1]
+        mean, std = (
+            values if n_image_channels == 3 else [sum(values) / 3] * n_image_channels
+            for values in (_MEAN, _STD)
+        )
+        self.mean: Tensor
+        self.std: Tensor
+        self.register_buffer("mean", torch.tensor(mean).reshape(-1, 1, 1))
+        self.register_buffer("std", torch.tensor(std).reshape(-1, 1, 1))
+        self.narrow = nn.ModuleList(nn.Conv2d(number, width, 1) for number in n_channels)
+        self.mix = nn.ModuleList(_Mix(width) for _ in n_channels[1:])
+        self.dropout = nn.Dropout2d(_DROPOUT)
+        self.score = nn.Conv2d(width, n_outputs, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Compute the outputs."""
+        maps = self.encoder((images - self.mean) / self.std)
+        *finer, signal = (narrow(level) for narrow, level in zip(self.narrow, maps, strict=True))
+        for level, mix in zip(reversed(finer), self.mix, strict=True):
+            signal = mix(functional.interpolate(signal, level.shape[2:], mode="bilinear") + level)
+        outputs: Tensor = self.score(self.dropout(signal))
+        return outputs
+
+    def train(self, mode: bool = True) -> Self:  # noqa: FBT001, FBT002
+        """Set the mode; batch normalisation stays as the weights have it, for batches are small."""
+        super().train(mode)
+        for module in self.encoder.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eval()
+        return self
+
+
+class _Mix(nn.Module):
+    """Convolutions over space and over channels, normalised by pixel: maps of tiles are those of images."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.spatial = nn.Conv2d(width, width, 3, padding=1, groups=width, bias=False)
+        self.pointwise = nn.Conv2d(width, width, 1, bias=False)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, signal: Tensor) -> Tensor:
+        mixed = self.pointwise(self.spatial(signal))
+        return functional.relu(self.norm(mixed.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
+
+
+class _MobileNet(nn.Module):
+    """The blocks of MobileNetV2 without its head; batch normalisation is folded into the convolutions."""
+
+    def __init__(self, features: nn.Sequential) -> None:
+        super().__init__()
+        self.features = features[: _BLOCKS[-1] + 1].eval()
+        for module in list(self.features.modules()):
+            children = list(module.named_children())
+            for (name, layer), (of_norm, norm) in pairwise(children):
+                if isinstance(layer, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+                    setattr(module, name, fuse_conv_bn_eval(layer, norm))
+                    setattr(module, of_norm, nn.Identity())
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        maps = []
+        for number, block in enumerate(self.features):
+            images = block(images)
+            if number in _BLOCKS:
+                maps.append(images)
+        return maps
+
+
+@lru_cache
+def levels_of(network: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return numbers of channels and strides of the maps of an encoder, fine to coarse."""
+    if network == MOBILENET:
+        return _CHANNELS, _STRIDES
+    with torch.device("meta"):
+        info = _of_timm(network).feature_info
+    return tuple(info.channels()), tuple(info.reduction())
+
+
+def build(
+    network: str, state: dict[str, Tensor] | None, n_image_channels: int, n_outputs: int
+) -> PyramidNetwork:
+    """Build the network on torchvision's MobileNetV2 or an encoder of timm, with weights by its names or random ones."""
+    whole = mobilenet_v2(weights=None) if network == MOBILENET else _of_timm(network)
+    if state is not None:
+        whole.load_state_dict(state, strict=False)
+    convolutions = (name for name, layer in whole.named_modules() if isinstance(layer, nn.Conv2d))
+    _for_channels(whole, next(convolutions), n_image_channels)
+    encoder = _MobileNet(whole.features) if network == MOBILENET else whole
+    return PyramidNetwork(encoder, *levels_of(network), n_image_channels, n_outputs)
+
+
+def _of_timm(network: str) -> Any:
+    try:
+        import timm
+    except ImportError as error:
+        raise ConfigError(
+            f"network {network} needs timm, which is not installed: pip install segkit-bio[foundation], or leave it out"
+        ) from error
+    try:
+        return timm.create_model(network, pretrained=False, features_only=True)
+    except (RuntimeError, AttributeError) as error:
+        raise ConfigError(
+            f"network {network!r}: give mobilenet_v2, or a model of timm with maps at several strides, such as resnet18"
+        ) from error
+
+
+def _for_channels(module: nn.Module, name: str, n_image_channels: int) -> None:
+    """Fit a convolution to a number of channels as timm does: weights are summed for one, repeated for more than three."""
+    parent = module.get_submodule(name.rpartition(".")[0])
+    old: Any = module.get_submodule(name)
+    if n_image_channels == old.in_channels:
+        return
+    weight = old.weight.data.sum(1, keepdim=True)
+    if n_image_channels > 1:
+        places = torch.arange(n_image_channels) % old.in_channels
+        weight = old.weight.data[:, places] * (old.in_channels / n_image_channels)
+    new = deepcopy(old)
+    new.in_channels, new.weight = n_image_channels, nn.Parameter(weight)
+    setattr(parent, name.rpartition(".")[2], new)
