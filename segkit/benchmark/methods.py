@@ -82,6 +82,11 @@ DEFAULT_METHODS: dict[str, dict[str, Any]] = {
         "title": "segkit (VGG19 and SqueezeNet)",
         **read_options(shipped("two-networks")),
     },
+    "segkit-tuned": {"title": "segkit (tuned network)", **read_options(shipped("tuned"))},
+    "segkit-tuned-long": {
+        "title": "segkit (tuned network, more steps)",
+        **read_options(shipped("tuned-long")),
+    },
     "segkit-dinov2": {
         "kind": "segkit",
         "title": "segkit (DINOv2-S, multiscale)",

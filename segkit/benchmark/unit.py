@@ -53,8 +53,9 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
     segmenter = Method.from_dict(job["name"], job["method"]).build(
         job["seed"], job["checkpoint"], context=job.get("reading", {}).get("context", 0)
     )
-    learns_objects = bool(annotated) and isinstance(segmenter, Segmenter)
-    further: dict[str, Any] = {"instances": annotated} if learns_objects else {}
+    further: dict[str, Any] = {}
+    if isinstance(segmenter, Segmenter):
+        further = {"checkpoint": job["checkpoint"], "instances": annotated or None}
     resumed = job["checkpoint"] is not None and Path(job["checkpoint"]).exists()
     # Warnings become notes in the results, for nobody reads the output of this process.
     with warnings.catch_warnings(record=True) as caught:

@@ -29,9 +29,17 @@ def test_the_shipped_file_describes_methods():
         assert method == load_methods([method.name])[0]
 
 
-def test_networks_are_those_of_the_shipped_config():
-    file = Path(__file__).parents[2] / "configs" / "two-networks.yaml"
-    shipped, [ours] = Config.load(file).build(), load_methods(["segkit-networks"])
+@pytest.mark.parametrize(
+    ("method", "config"),
+    [
+        ("segkit-networks", "two-networks"),
+        ("segkit-tuned", "tuned"),
+        ("segkit-tuned-long", "tuned-long"),
+    ],
+)
+def test_networks_are_those_of_the_shipped_config(method, config):
+    file = Path(__file__).parents[2] / "configs" / f"{config}.yaml"
+    shipped, [ours] = Config.load(file).build(), load_methods([method])
     assert list(map(bank_to_dict, ours.build(0).bank)) == list(map(bank_to_dict, shipped.bank))
 
 

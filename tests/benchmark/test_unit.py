@@ -12,6 +12,7 @@ from segkit.errors import InputError
 from segkit.evaluation.folders import score_image
 from segkit.images import LabelMap, load_pairs, read_image, read_mask, write_mask
 from segkit.images.sampling import draw_pixels
+from segkit.networks.training import Training
 
 
 def job(folder, method, **changes):
@@ -83,6 +84,27 @@ def test_seconds_of_a_resumed_training_are_marked(folder, tmp_path):
     units = [run_unit(job(folder, unet, checkpoint=str(tmp_path / "training.pt")))["unit"] for _ in range(2)]
     marked = [any("from a checkpoint" in note for note in unit["notes"]) for unit in units]
     assert marked == [False, True]
+
+
+def test_a_killed_training_of_tuned_networks_goes_on(folder, tmp_path, monkeypatch):
+    options = ["bank={name: tuned, weights: random, pyramid: [1], n_steps: 1}", "training.pixels=200"]
+    [tuned] = load_methods(["segkit-tuned"], None, [f"segkit-tuned.{option}" for option in options])
+    steps = []
+    take = Training.step
+
+    def killed(training):
+        steps.append(training)
+        if len(steps) == 2:
+            raise KeyboardInterrupt
+        return take(training)
+
+    monkeypatch.setattr(Training, "step", killed)
+    given = job(folder, tuned, checkpoint=str(tmp_path / "training.pt"))
+    with pytest.raises(KeyboardInterrupt):
+        run_unit(given)
+    notes = run_unit(given)["unit"]["notes"]
+    assert len(steps) == 3
+    assert any("from a checkpoint" in note for note in notes)
 
 
 def test_segkit_explains_itself(folder, small_segkit, tmp_path, monkeypatch):

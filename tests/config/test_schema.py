@@ -46,7 +46,15 @@ def test_shipped_configurations_build(path):
         "fast": StackedBank,
         "paper-004": StackedBank,
     }
-    assert type(segmenter.bank) is (kinds | {"two-networks": list}).get(path.stem, ConvNetBank)
+    kinds |= dict.fromkeys(("tuned", "tuned-long", "two-networks"), list)
+    assert type(segmenter.bank) is kinds.get(path.stem, ConvNetBank)
+
+
+@pytest.mark.parametrize("name", ["tuned", "tuned-long"])
+def test_tuned_networks_are_compared_with_the_default_bank(name):
+    tuned, default = Config.load(BENCHMARK.with_name(f"{name}.yaml"), ["bank.0.weights=w.npz"]).bank
+    assert (tuned.name, tuned.weights) == ("tuned", "w.npz")
+    assert default == Config().bank
 
 
 def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path):
@@ -116,7 +124,7 @@ def test_the_orbit_bank_has_options_of_its_own():
         (
             "bank.name=vgg17",
             "bank.name='vgg17': neither one of segkit's banks (scattering, modules, multiscale, elongated, orbit, position, "
-            "timm, volume, stacked) nor a network of torchvision (vgg16, vgg19, squeezenet1_0, resnet18 and more): "
+            "timm, tuned, volume, stacked) nor a network of torchvision (vgg16, vgg19, squeezenet1_0, resnet18 and more): "
             "the nearest is vgg19",
         ),
         (
@@ -132,7 +140,7 @@ def test_the_orbit_bank_has_options_of_its_own():
         ("bank.angel=each", "unknown key bank.angel: the nearest is bank.angles; there are name, "),
         (
             "bank.weights=x",
-            "bank.weights is no option of bank.name=stacked, but of the convnet, timm bank: set bank.name too",
+            "bank.weights is no option of bank.name=stacked, but of the convnet, timm, tuned bank: set bank.name too",
         ),
         ("selection.n_feature=3", "unknown key selection.n_feature: the nearest is selection.n_features"),
         ("kernle.gammas=[1]", "unknown key kernle: the nearest is kernel"),

@@ -3,9 +3,9 @@ import sys
 import numpy as np
 import pytest
 
-from segkit.networks.crops import _MARGIN, CropSampler, augmenter
 from segkit.errors import ConfigError
 from segkit.images import UNLABELLED
+from segkit.networks.crops import _MARGIN, CropSampler, augmenter
 
 
 def numbered(shape):
