@@ -298,6 +298,9 @@ class FilterBank(BaseEstimator, ABC):
             out[[column[index] for index in stack.indices]] = stack.upsample(image.shape[:2])
         return out
 
+    def check_training(self, images: Sequence[FloatArray]) -> None:
+        """Refuse what `fit` would fail on, such as a lack of weights, before any time is spent."""
+
     def fit(
         self,
         images: Sequence[ArrayLike],  # noqa: ARG002
@@ -407,6 +410,11 @@ class CompositeBank(TiledBank):
     def is_local(self) -> bool:
         """Whether tiles are enough for all banks."""
         return all(bank.is_local for bank in self._used)
+
+    def check_training(self, images: Sequence[FloatArray]) -> None:
+        """Let each bank check the images; see `FilterBank.check_training`."""
+        for bank in self._given():
+            bank.check_training(images)
 
     def fit(
         self,

@@ -40,6 +40,8 @@ Whole = Annotated[int, Field(gt=0, le=1_000_000)]
 CROP, BATCH_SIZE, ENCODER_RATE, RATE, WEIGHT_DECAY, AVERAGE, RISE = 192, 4, 1e-4, 1e-3, 1e-3, 0.99, 0.1
 # A scale is left out where the shorter side of an image would be less than this many pixels: the least crop.
 LEAST_SIDE = 64
+# Sides of an image that has something to learn from.
+LEAST_IMAGE = 32
 # Logits beyond are clipped: they say nothing more.
 MOST_LOGIT = 8
 # Pixels around a held-out block that are not trained on, as a share of the shorter side of its image.
@@ -135,6 +137,27 @@ class TunedBank(TiledBank):
         self.n_steps = n_steps
         self.symmetries = symmetries
         self.random_state = random_state
+
+    def check_training(self, images: Sequence[FloatArray]) -> None:
+        """Refuse small images, and tell what training lacks; see `FilterBank.check_training`."""
+        import torch
+
+        from segkit.networks.crops import import_albumentations
+        from segkit.networks.pyramid import build
+        from segkit.networks.training import seeded
+
+        self._check()
+        for place, image in enumerate(images):
+            height, width = image.shape[:2]
+            if min(height, width) < LEAST_IMAGE:
+                raise InputError(
+                    f"image {place} has {height} x {width} pixels, networks need {LEAST_IMAGE} x {LEAST_IMAGE}: leave it "
+                    "out, or take the default bank"
+                )
+        import_albumentations()
+        initial = self._initial_weights()
+        with seeded(0, torch.device("cpu")):
+            build(self.network, initial, images[0].shape[2], 2)
 
     def fit(
         self,

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 # Names of weights in a repository of the hub, and of a file in its cache.
 _FILES = ("model.safetensors", "pytorch_model.bin")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_WITHOUT_WEIGHTS = (
-    "scattering, the default, needs no weights, and an FCN learns from scratch with weights=null"
-)
+_WITHOUT_WEIGHTS = "take the default bank, which needs none"
 
 
 def load_weights(network: str, source: str | Path) -> dict[str, torch.Tensor]:
@@ -96,8 +94,9 @@ def download_weights(address: str) -> dict[str, torch.Tensor]:
         )
     except (URLError, OSError) as error:
         raise WeightsError(
-            f"weights {address} are not in torch's cache and cannot be downloaded ({error}): download them on "
-            f"another machine into {cached}, or give a file (weights=PATH), or do without: {_WITHOUT_WEIGHTS}"
+            f"weights {address} cannot be downloaded ({getattr(error, 'reason', error)}): download them on another machine "
+            f"into {cached.parent}, or give their file (weights=FILE; for --config tuned --set bank.0.weights=FILE), or "
+            f"{_WITHOUT_WEIGHTS}"
         ) from error
     except Exception as error:  # torch raises RuntimeError on a bad hash, pickle errors on a bad file
         cause = str(error).splitlines()[0]
@@ -115,7 +114,7 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
 
     if not path.is_file():
         raise WeightsError(
-            f"weights {path}: no such file; give weights=imagenet, a file, or do without: {_WITHOUT_WEIGHTS}"
+            f"weights {path}: no such file; give weights=imagenet, a file, or {_WITHOUT_WEIGHTS}"
         )
     try:
         match path.suffix:

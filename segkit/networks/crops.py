@@ -71,21 +71,29 @@ class CropSampler:
         return slice(start, start + side)
 
 
+def import_albumentations() -> Any:
+    """Import albumentations, or tell how to install it."""
+    # Without this, it asks a server for newer versions when it is imported.
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
+    try:
+        import albumentations
+    except ImportError as error:
+        raise ConfigError(
+            "training a network needs albumentations, which is not installed: pip install segkit-bio[tuned], or take the "
+            "default bank"
+        ) from error
+    return albumentations
+
+
 def augmenter(crop: int, n_image_channels: int) -> _Augmentation:
     """Make a function that varies windows of an image, and cuts crops from them.
 
     Shape: scales, turns, shears, the symmetries of the square, elastic deformation. Colour and light: brightness, contrast,
     gamma, a tint of each channel, saturation and hue of RGB, blur and noise.
     """
-    # Without this, albumentations asks a server for newer versions when it is imported.
-    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
-    try:
-        import albumentations as alb
-        import cv2
-    except ImportError as error:
-        raise ConfigError(
-            "training a network needs albumentations, which is not installed: pip install segkit-bio[tuned]"
-        ) from error
+    alb = import_albumentations()
+    import cv2  # which it brings
+
     mirror = {"border_mode": cv2.BORDER_REFLECT_101}
     elastic = alb.ElasticTransform(
         # noise in [-1, 1] has variance 1/3, and 1 / (3 * 4 * pi * sigma**2) after the blur

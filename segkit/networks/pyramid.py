@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.nn.utils import fuse_conv_bn_eval
 from torchvision.models import mobilenet_v2
 
-from segkit.errors import ConfigError
+from segkit.errors import ConfigError, WeightsError
 
 # Mean and standard deviation of the images of ImageNet, by channel and of a channel on average.
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -133,11 +133,27 @@ def build(
     """Build the network on torchvision's MobileNetV2 or an encoder of timm, with weights by its names or random ones."""
     whole = mobilenet_v2(weights=None) if network == MOBILENET else _of_timm(network)
     if state is not None:
-        whole.load_state_dict(state, strict=False)
+        _load(whole, state, network)
     convolutions = (name for name, layer in whole.named_modules() if isinstance(layer, nn.Conv2d))
     _for_channels(whole, next(convolutions), n_image_channels)
     encoder = _MobileNet(whole.features) if network == MOBILENET else whole
     return PyramidNetwork(encoder, *levels_of(network), n_image_channels, n_outputs)
+
+
+def _load(whole: nn.Module, state: dict[str, Tensor], network: str) -> None:
+    """Load the weights of an encoder, and refuse those of another network."""
+    encoder = whole.features[: _BLOCKS[-1] + 1] if network == MOBILENET else whole
+    prefix = "features." if network == MOBILENET else ""
+    expected = {prefix + name: value for name, value in encoder.state_dict().items() if value.ndim}
+    wrong = [
+        name for name, value in expected.items() if name not in state or state[name].shape != value.shape
+    ]
+    if wrong:
+        raise WeightsError(
+            f"weights of another network: {len(wrong)} of {len(expected)} that {network} needs are absent or have another "
+            f"shape, such as {wrong[0]}: give a file of {network}, weights=imagenet or weights=random"
+        )
+    whole.load_state_dict({name: state[name] for name in expected}, strict=False)
 
 
 def _of_timm(network: str) -> Any:

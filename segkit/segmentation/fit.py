@@ -220,6 +220,7 @@ def evaluate_banks(
     if len(data.images) == 1:
         banks = banks[:1]  # blocks of a single image do not tell banks apart
     for bank in banks:
+        bank.check_training(data.images)
         require_memory(
             bank, max((image.shape for image in data.images), key=math.prod), len(data.least_areas)
         )

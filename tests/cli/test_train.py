@@ -1,5 +1,8 @@
 """The bank of `segkit train`; the rest of the command is tested in test_commands.py."""
 
+import sys
+from urllib.error import URLError
+
 import numpy as np
 import pytest
 import tifffile
@@ -134,3 +137,58 @@ def test_a_bank_of_networks_is_offered_with_all_its_weights(
 
 def test_the_default_bank_is_that_of_a_training_without_options():
     assert Config.from_options({"bank": DEFAULT_BANK}).bank == Config.from_options({}).bank
+
+
+def refused(message):
+    def fail(*_, **__):
+        raise AssertionError(message)
+
+    return fail
+
+
+@pytest.fixture
+def nothing_runs(monkeypatch):
+    """No filter is computed and no network trained."""
+    monkeypatch.setattr("segkit.features.FilterBank.sample", refused("filters were computed"))
+    monkeypatch.setattr("segkit.networks.training.Training.step", refused("a network was trained"))
+
+
+# the bank that lacks something comes last
+LACKING = "bank=[{name: multiscale}, {name: tuned, weights: %s}]"
+
+
+def test_tuned_networks_without_network_and_file(folder, segkit, tmp_path, monkeypatch, nothing_runs):
+    def unreachable(*_, **__):
+        raise URLError("no route")
+
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    monkeypatch.setattr("torch.hub.load_state_dict_from_url", unreachable)
+    code, _, err = train(segkit, folder, "--set", LACKING % "imagenet")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "mobilenet_v2-b0353104.pth cannot be downloaded (no route)" in err
+    assert str(tmp_path / "torch" / "hub" / "checkpoints") in err
+    assert "--set bank.0.weights=FILE" in err
+    assert "take the default bank, which needs none" in err
+
+
+def test_tuned_networks_without_albumentations(folder, segkit, monkeypatch, nothing_runs):
+    monkeypatch.setitem(sys.modules, "albumentations", None)
+    code, _, err = train(segkit, folder, "--set", LACKING % "random")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "pip install segkit-bio[tuned], or take the default bank" in err
+
+
+def test_tuned_networks_with_weights_of_another_network(folder, segkit, nothing_runs):
+    np.savez(folder / "w.npz", conv=np.zeros(3))
+    code, _, err = train(segkit, folder, "--set", LACKING % (folder / "w.npz"))
+    assert (code, err.count("\n")) == (2, 1)
+    assert "weights of another network: 255 of 255 that mobilenet_v2 needs are absent" in err
+
+
+def test_tuned_networks_for_small_images(folder, segkit, nothing_runs):
+    image, mask = picture(3, (31, 80))
+    write_image(folder / "images" / "small.png", image)
+    write_mask(folder / "masks" / "small.png", 255 * mask)
+    code, _, err = train(segkit, folder, "--set", LACKING % "random")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "image 2 has 31 x 80 pixels, networks need 32 x 32: leave it out, or take the default bank" in err

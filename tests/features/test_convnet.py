@@ -388,7 +388,7 @@ def test_weights_that_were_replaced_in_the_cache_are_refused(served_weights, tmp
 
 def test_absent_network_says_how_to_get_weights(server):
     _, address = server
-    with pytest.raises(WeightsError, match=r"cannot be downloaded .*weights=PATH.*scattering, the default"):
+    with pytest.raises(WeightsError, match=r"cannot be downloaded .*weights=FILE.*take the default bank"):
         ConvNetBank("vgg16", weights=f"{address}/vgg16-00000000.pth").channels()
     with pytest.raises(WeightsError, match="carries no sha256"):
         ConvNetBank("vgg16", weights=f"{address}/vgg16.pth").channels()
