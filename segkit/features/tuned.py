@@ -25,7 +25,7 @@ from segkit.features.networks import Pyramid, scales_of
 from segkit.features.tiles import Tile
 from segkit.features.weights import load_pretrained, load_weights, origin_of, read_weights
 from segkit.images.labels import UNLABELLED
-from segkit.images.sampling import block_folds, deal_images
+from segkit.images.sampling import block_folds, deal_images, sparse_images
 
 if TYPE_CHECKING:
     import torch
@@ -38,8 +38,9 @@ Whole = Annotated[int, Field(gt=0, le=1_000_000)]
 # Training, as chosen on development sets: sides of crops at the first scale, crops of a step, largest learning rates of
 # the encoder and of the rest, weight decay, decay of the running mean of weights, share of the steps in which rates rise.
 CROP, BATCH_SIZE, ENCODER_RATE, RATE, WEIGHT_DECAY, AVERAGE, RISE = 192, 4, 1e-4, 1e-3, 1e-3, 0.99, 0.1
-# A scale is left out where the shorter side of an image would be less than this many pixels: the least crop.
-LEAST_SIDE = 64
+# Coarse scales are left out at which an image would have a shorter side of fewer pixels (the least crop), or the annotated
+# regions of every class would be narrower: vessels are seen at full scale only.
+LEAST_SIDE, LEAST_WIDTH = 64, 8
 # Sides of an image that has something to learn from.
 LEAST_IMAGE = 32
 # Logits beyond are clipped: they say nothing more.
@@ -78,8 +79,8 @@ class TunedBank(TiledBank):
         Initial weights of the encoder: "imagenet" (downloaded once and checked), "random" (seeded; needs several times the
         steps, and fails where objects are a matter of meaning), or the path of a file by the network's names.
     pyramid : sequence of float, default=(1.0, 0.5, 0.25)
-        Scales of the image, 1, 1/2, 1/3, ..., each with networks of its own. Scales at which the smallest training image
-        has a side of fewer than 64 pixels are left out.
+        Scales of the image, 1, 1/2, 1/3, ..., each with networks of its own. Coarse ones are left out if the smallest
+        training image has a side of fewer than 64 pixels there, or the annotated regions are less than 8 pixels wide.
     n_folds : int, default=3
         Folds of the annotated images; a network at each scale is trained without each of them. Of two images each is a fold,
         and of a single one two sets of blocks are.
@@ -178,9 +179,7 @@ class TunedBank(TiledBank):
         arrays = [as_image(image) for image in images]
         held_out = _hold_out(ids, self.n_folds)
         self.n_classes_ = 1 + max(int(mask[mask != UNLABELLED].max()) for mask in ids)
-        shortest = min(side for mask in ids for side in mask.shape)
-        scales = sorted(scales_of(self.pyramid), reverse=True)
-        self.scales_ = [scale for scale in scales if scale * shortest >= LEAST_SIDE] or scales[:1]
+        self.scales_ = _useful(sorted(scales_of(self.pyramid), reverse=True), ids, self.n_classes_)
         parts = [_Part(scale, fold) for scale in self.scales_ for fold in range(len(held_out))]
         saved = Checkpoint(checkpoint, self._digest(arrays, ids))
         initial = self._initial_weights()
@@ -500,6 +499,34 @@ def _hold_out(ids: Sequence[IdArray], n_folds: int) -> list[list[NDArray[np.bool
     row, col = np.indices(ids[0].shape)
     half = block_folds(np.asarray(row), np.asarray(col), ids[0].shape) // 2
     return [[half == k] for k in (0, 1)]
+
+
+def _useful(scales: list[Fraction], ids: Sequence[IdArray], n_classes: int) -> list[Fraction]:
+    """Keep the first scale, and those at which images and annotated regions are large enough."""
+    shortest = min(side for mask in ids for side in mask.shape)
+    # strokes tell nothing of the width of what they lie in
+    widths = [
+        math.inf if sparse_images(ids) else _typical_width([mask == label for mask in ids])
+        for label in range(1, n_classes)
+    ]
+    large = [
+        scale for scale in scales[1:] if scale * shortest >= LEAST_SIDE and scale * max(widths) >= LEAST_WIDTH
+    ]
+    return scales[:1] + large
+
+
+def _typical_width(masks: Sequence[NDArray[np.bool_]]) -> float:
+    """Width in pixels, at its widest place, of the region that the median pixel of the masks lies in."""
+    widths: list[float] = []
+    areas: list[int] = []
+    for mask in masks:
+        regions, n_regions = ndimage.label(mask, structure=np.ones((3, 3)))
+        depths = ndimage.distance_transform_edt(mask)
+        widths += (2 * ndimage.maximum(depths, regions, range(1, n_regions + 1))).tolist()
+        areas += np.bincount(regions.ravel(), minlength=1)[1:].tolist()
+    order = np.argsort(widths)
+    covered = np.cumsum(np.array(areas)[order])
+    return widths[order[np.searchsorted(covered, covered[-1] / 2)]] if widths else 0.0
 
 
 def _guarded(held_out: NDArray[np.bool_]) -> NDArray[np.bool_]:
