@@ -311,13 +311,17 @@ class FilterBank(BaseEstimator, ABC):
     ) -> Self:
         """Learn the filters from the training images and their class ids (H, W); most banks have nothing to learn.
 
-        A bank that takes its time writes its state to a checkpoint, and goes on from it.
+        A bank that takes its time writes its state to a checkpoint, and goes on from it. The file is left.
         """
         return self
 
     def cross_fitted(self, index: int) -> FilterBank:  # noqa: ARG002
         """Return a bank whose maps of a training image, by its place, come from filters that did not learn from its mask."""
         return self
+
+    def forget(self) -> None:
+        """Drop what only training needs, such as maps of the training images."""
+        return
 
     def quick(self) -> FilterBank:
         """Return a bank that takes less time and is less exact, if there is one."""
@@ -433,6 +437,11 @@ class CompositeBank(TiledBank):
     def cross_fitted(self, index: int) -> FilterBank:
         """Return the bank of what the banks return; see `FilterBank.cross_fitted`."""
         return self._of(bank.cross_fitted(index) for bank in self._used)
+
+    def forget(self) -> None:
+        """Let the banks drop what only training needs."""
+        for bank in self._used:
+            bank.forget()
 
     def quick(self) -> FilterBank:
         """Return the bank of what the banks return; see `FilterBank.quick`."""

@@ -20,6 +20,7 @@ from segkit._common import FloatArray, Progress, entries_under, pass_on
 from segkit._common.arrays import digest_arrays
 from segkit._common.device import card_has_room, torch_device
 from segkit.errors import ConfigError, InputError
+from segkit.features.backbone import Backbone, usual_window
 from segkit.features.base import Channel, FeatureMaps, FilterBank, TiledBank, as_image
 from segkit.features.networks import Pyramid, scales_of
 from segkit.features.tiles import Tile
@@ -177,12 +178,12 @@ class TunedBank(TiledBank):
                 "TunedBank learns from masks: give the class ids of the images, fit(images, ids)"
             )
         arrays = [as_image(image) for image in images]
+        self.n_classes_ = _count_classes(ids)
         held_out = _hold_out(ids, self.n_folds)
-        self.n_classes_ = 1 + max(int(mask[mask != UNLABELLED].max()) for mask in ids)
         self.scales_ = _useful(sorted(scales_of(self.pyramid), reverse=True), ids, self.n_classes_)
         parts = [_Part(scale, fold) for scale in self.scales_ for fold in range(len(held_out))]
-        saved = Checkpoint(checkpoint, self._digest(arrays, ids))
         initial = self._initial_weights()
+        saved = Checkpoint(checkpoint, self._digest(arrays, ids, parts, initial))
         for place, part in list(enumerate(parts))[len(saved.finished) :]:
             pairs = zip(ids, held_out[part.fold], strict=True)
             learnt = [np.where(_guarded(out), np.uint8(UNLABELLED), mask) for mask, out in pairs]
@@ -197,7 +198,6 @@ class TunedBank(TiledBank):
         names = [part.name for part in parts]
         self._restore(self.scales_, dict(zip(names, saved.finished, strict=True)))
         self._cross_fitted = self._read_held_out(arrays, held_out)
-        saved.remove()
         return self
 
     def cross_fitted(self, index: int) -> FilterBank:
@@ -206,6 +206,10 @@ class TunedBank(TiledBank):
         known.scales_, known.n_classes_ = self.scales_, self.n_classes_
         known._known = self._cross_fitted[index]
         return known
+
+    def forget(self) -> None:
+        """Drop the maps of the training images."""
+        del self._cross_fitted
 
     def quick(self) -> Self:
         """Return the bank with a single network at each scale and without symmetries."""
@@ -282,8 +286,8 @@ class TunedBank(TiledBank):
         """Collect the weights of all networks at the scales of these channels, in half precision."""
         scales = {f"{float(self._scales[channel // self._n_maps]):g}" for channel in channels}
         return {
-            f"{part}/{name}": value.half().numpy()
-            for part, network in self._networks.items()
+            f"{part}/{name}": value.half().cpu().numpy()
+            for part, network in getattr(self, "_networks", {}).items()
             if part.partition("/")[0] in scales
             for name, value in network.state_dict().items()
         }
@@ -309,22 +313,26 @@ class TunedBank(TiledBank):
             }
             for part in names
         }
-        scales = {Fraction(part.partition("/")[0]).limit_denominator(1000) for part in names}
-        self._restore(sorted(scales, reverse=True), given)
+        try:
+            scales = {Fraction(part.partition("/")[0]).limit_denominator(1000) for part in names}
+            self._restore(sorted(scales, reverse=True), given)
+        except (KeyError, ValueError, ZeroDivisionError, RuntimeError) as error:
+            raise InputError(
+                f"its weights are none of {self.network}; copy it anew or train again"
+            ) from error
 
     def _restore(self, scales: list[Fraction], states: Mapping[str, Weights]) -> None:
         """Make the networks from their weights, which tell the numbers of classes and channels."""
+        import torch
+
         first = next(iter(states.values()))
         self.scales_, self.n_classes_ = scales, len(first["score.bias"])
         self._networks = {}
         for part, state in states.items():
-            network = self._build(len(state["mean"]), None)
-            network.load_state_dict(state)
+            with torch.device("meta"):  # no random numbers are drawn
+                network = self._build(len(state["mean"]), None)
+            network.load_state_dict({name: value.float() for name, value in state.items()}, assign=True)
             self._networks[part] = network.eval().requires_grad_(requires_grad=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # training images are not looked at again, and their maps may be large
-        return {key: value for key, value in super().__getstate__().items() if key != "_cross_fitted"}
 
     def _check(self) -> None:
         super()._check()
@@ -363,9 +371,10 @@ class TunedBank(TiledBank):
         source = str(self.weights)
         if source == "random":
             return None
-        if self.network != "mobilenet_v2":
-            return load_pretrained(self.network) if source == "imagenet" else read_weights(Path(source))
-        return load_weights(self.network, source)
+        if self.network == "mobilenet_v2":
+            return load_weights(self.network, source)
+        state = load_pretrained(self.network) if source == "imagenet" else read_weights(Path(source))
+        return Backbone(self.network, usual_window(self.network), state).state
 
     def _start(
         self, images: Sequence[FloatArray], ids: Sequence[IdArray], part: _Part, initial: Weights | None
@@ -461,10 +470,17 @@ class TunedBank(TiledBank):
             found.append(maps)
         return found
 
-    def _digest(self, images: Sequence[FloatArray], ids: Sequence[IdArray]) -> str:
-        """Compute the sha256 of all that affects training."""
-        options = repr(sorted(self.get_params().items())).encode()
-        arrays: dict[str, NDArray[Any]] = {"options": np.frombuffer(options, dtype=np.uint8)}
+    def _digest(
+        self,
+        images: Sequence[FloatArray],
+        ids: Sequence[IdArray],
+        parts: Sequence[_Part],
+        initial: Weights | None,
+    ) -> str:
+        """Compute the sha256 of all that affects training; the place of the weights does not."""
+        options = repr([self.network, self.n_steps, self.random_state, [part.name for part in parts]])
+        arrays: dict[str, NDArray[Any]] = {"options": np.frombuffer(options.encode(), dtype=np.uint8)}
+        arrays |= {f"weights/{name}": value.numpy() for name, value in (initial or {}).items()}
         for index, (image, mask) in enumerate(zip(images, ids, strict=True)):
             arrays |= {f"image{index}": image, f"mask{index}": mask}
         return digest_arrays(arrays)
@@ -488,17 +504,43 @@ class _KnownMaps(TunedBank):
 
 def _hold_out(ids: Sequence[IdArray], n_folds: int) -> list[list[NDArray[np.bool_]]]:
     """Tell, for each fold and image, which pixels are held out: images, or blocks of a single one."""
-    if len(ids) > 1:
-        n_classes = 1 + max(int(mask[mask != UNLABELLED].max()) for mask in ids)
-        holds = np.array([np.isin(np.arange(n_classes), mask) for mask in ids])
-        fold = deal_images(holds, min(n_folds, len(ids)))
-        return [
-            [np.full(mask.shape, own == k) for mask, own in zip(ids, fold, strict=True)]
-            for k in np.unique(fold[fold >= 0])
-        ]
-    row, col = np.indices(ids[0].shape)
-    half = block_folds(np.asarray(row), np.asarray(col), ids[0].shape) // 2
-    return [[half == k] for k in (0, 1)]
+    if len(ids) == 1:
+        return [[half] for half in _halve(ids[0])]
+    holds = np.array([np.isin(np.arange(_count_classes(ids)), mask) for mask in ids])
+    fold = deal_images(holds, min(n_folds, len(ids)))
+    return [
+        [np.full(mask.shape, own == k) for mask, own in zip(ids, fold, strict=True)] for k in np.unique(fold)
+    ]
+
+
+def _halve(mask: IdArray) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Halve an image by blocks, so that all classes are learnt without either half if they can be."""
+    row, col = np.indices(mask.shape)
+    block = block_folds(np.asarray(row), np.asarray(col), mask.shape)
+    halves = [np.isin(block, (0, other)) for other in (1, 2, 3)]
+
+    def n_learnt(half: NDArray[np.bool_]) -> int:
+        learnt = [np.unique(mask[~_guarded(out) & (mask != UNLABELLED)]) for out in (half, ~half)]
+        return min(map(len, learnt))
+
+    best = max(halves, key=n_learnt)
+    if n_learnt(best) == 0:
+        raise InputError(
+            "the labels of the only image lie too close together for networks that are trained on parts of it: annotate "
+            "more of it, or leave the tuned bank out"
+        )
+    return best, ~best
+
+
+def _count_classes(ids: Sequence[IdArray]) -> int:
+    """Count the classes, two or more, whose ids go from 0."""
+    for index, mask in enumerate(ids):
+        if (mask == UNLABELLED).all():
+            raise InputError(f"mask {index} has no labelled pixel: annotate some, or leave that image out")
+    n_classes = 1 + max(int(mask[mask != UNLABELLED].max()) for mask in ids)
+    if n_classes < 2:
+        raise InputError("the masks hold one class only: annotate a second one, such as the background")
+    return n_classes
 
 
 def _useful(scales: list[Fraction], ids: Sequence[IdArray], n_classes: int) -> list[Fraction]:
@@ -557,9 +599,11 @@ def _shrink(image: FloatArray, factor: int) -> FloatArray:
 
 
 def _shrink_ids(ids: IdArray, factor: int) -> IdArray:
-    """Take the class id in the middle of each block of pixels."""
-    padding = [(0, -side % factor) for side in ids.shape]
-    return np.pad(ids, padding, mode="symmetric")[factor // 2 :: factor, factor // 2 :: factor]
+    """Take the class id in the middle of each block of pixels, or another one where it is unlabelled: strokes are thin."""
+    padded = np.pad(ids, [(0, -side % factor) for side in ids.shape], mode="symmetric")
+    middle = padded[factor // 2 :: factor, factor // 2 :: factor]
+    lowest = block_reduce(padded, (factor, factor), np.min)  # type: ignore[no-untyped-call]
+    return np.where(middle == UNLABELLED, lowest, middle)
 
 
 def _as_batch(images: FloatArray, device: torch.device) -> torch.Tensor:

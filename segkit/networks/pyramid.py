@@ -96,11 +96,11 @@ class _Mix(nn.Module):
 
 
 class _MobileNet(nn.Module):
-    """The blocks of MobileNetV2 without its head; batch normalisation is folded into the convolutions."""
+    """The blocks of MobileNetV2; batch normalisation is folded into the convolutions."""
 
     def __init__(self, features: nn.Sequential) -> None:
         super().__init__()
-        self.features = features[: _BLOCKS[-1] + 1].eval()
+        self.features = features.eval()
         for module in list(self.features.modules()):
             children = list(module.named_children())
             for (name, layer), (of_norm, norm) in pairwise(children):
@@ -123,40 +123,49 @@ def levels_of(network: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if network == MOBILENET:
         return _CHANNELS, _STRIDES
     with torch.device("meta"):
-        info = _of_timm(network).feature_info
-    return tuple(info.channels()), tuple(info.reduction())
+        encoder = _of_timm(network)
+        strides = tuple(encoder.feature_info.reduction())
+        try:
+            encoder(torch.empty(1, 3, strides[-1], 2 * strides[-1]))
+        except AssertionError as error:
+            raise ConfigError(
+                f"network {network} takes images of one size only: give mobilenet_v2, or a network of convolutions"
+            ) from error
+    return tuple(encoder.feature_info.channels()), strides
 
 
 def build(
     network: str, state: dict[str, Tensor] | None, n_image_channels: int, n_outputs: int
 ) -> PyramidNetwork:
     """Build the network on torchvision's MobileNetV2 or an encoder of timm, with weights by its names or random ones."""
-    whole = mobilenet_v2(weights=None) if network == MOBILENET else _of_timm(network)
-    if state is not None:
-        _load(whole, state, network)
+    whole = _of_torchvision(state) if network == MOBILENET else _of_timm(network, state)
     convolutions = (name for name, layer in whole.named_modules() if isinstance(layer, nn.Conv2d))
     _for_channels(whole, next(convolutions), n_image_channels)
     encoder = _MobileNet(whole.features) if network == MOBILENET else whole
     return PyramidNetwork(encoder, *levels_of(network), n_image_channels, n_outputs)
 
 
-def _load(whole: nn.Module, state: dict[str, Tensor], network: str) -> None:
-    """Load the weights of an encoder, and refuse those of another network."""
-    encoder = whole.features[: _BLOCKS[-1] + 1] if network == MOBILENET else whole
-    prefix = "features." if network == MOBILENET else ""
-    expected = {prefix + name: value for name, value in encoder.state_dict().items() if value.ndim}
+def _of_torchvision(state: dict[str, Tensor] | None) -> Any:
+    """Make the blocks of MobileNetV2, without its head; weights of another network are refused."""
+    whole = nn.Module()
+    whole.features = mobilenet_v2(weights=None).features[: _BLOCKS[-1] + 1]
+    if state is None:
+        return whole
+    expected = {name: value for name, value in whole.state_dict().items() if value.ndim}
     wrong = [
         name for name, value in expected.items() if name not in state or state[name].shape != value.shape
     ]
     if wrong:
         raise WeightsError(
-            f"weights of another network: {len(wrong)} of {len(expected)} that {network} needs are absent or have another "
-            f"shape, such as {wrong[0]}: give a file of {network}, weights=imagenet or weights=random"
+            f"weights of another network: {len(wrong)} of {len(expected)} that {MOBILENET} needs are absent or have another "
+            f"shape, such as {wrong[0]}: give a file of {MOBILENET}, weights=imagenet or weights=random"
         )
     whole.load_state_dict({name: state[name] for name in expected}, strict=False)
+    return whole
 
 
-def _of_timm(network: str) -> Any:
+def _of_timm(network: str, state: dict[str, Tensor] | None = None) -> Any:
+    """Make a network of timm that returns its maps; the weights go by the names of the whole network."""
     try:
         import timm
     except ImportError as error:
@@ -164,7 +173,12 @@ def _of_timm(network: str) -> Any:
             f"network {network} needs timm, which is not installed: pip install segkit-bio[foundation], or leave it out"
         ) from error
     try:
-        return timm.create_model(network, pretrained=False, features_only=True)
+        return timm.create_model(
+            network,
+            pretrained=state is not None,
+            pretrained_cfg_overlay=None if state is None else {"state_dict": state},
+            features_only=True,
+        )
     except (RuntimeError, AttributeError) as error:
         raise ConfigError(
             f"network {network!r}: give mobilenet_v2, or a model of timm with maps at several strides, such as resnet18"

@@ -176,11 +176,6 @@ class Checkpoint:
         self.finished.append(trained)
         self.save()
 
-    def remove(self) -> None:
-        """Remove the file: all is trained."""
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
-
     def _read(self, path: Path) -> dict[str, Any]:
         import torch
 

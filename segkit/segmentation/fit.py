@@ -194,6 +194,7 @@ def train(
         seconds={stage: round(value, 2) for stage, value in seconds.items()},
         training_set_sha256=digest_training_set(images, ids, instances),
     )
+    best.bank.forget()
     return Trained(best.bank, place, classifier, rule, objects, alarms, summary)
 
 

@@ -246,6 +246,8 @@ class Segmenter(BaseSegmenter):
                 workers,
                 None if checkpoint is None else Path(checkpoint),
             )
+        if checkpoint is not None:
+            Path(checkpoint).unlink(missing_ok=True)
         return self
 
     def digest_training_set(

@@ -79,7 +79,7 @@ def test_arrays_that_are_not_aligned_are_copied():
         (layout(b'{"\xff": 1}'), "not JSON"),
         (layout({"__metadata__": {"a": 1}}), "not all text"),
         (layout({"__metadata__": []}), "not all text"),
-        (layout({"a": entry("BF16", (4,))}, bytes(8)), "of dtype BF16, known are F64, F32, I64, I32"),
+        (layout({"a": entry("BF16", (4,))}, bytes(8)), "of dtype BF16, known are F64, F32, F16, I64, I32"),
         (layout({"a": entry(shape=(0, 2**50), place=(0, 0))}), "too large"),
         (layout({"a": entry(shape=(1,) * 99, place=(0, 4))}, bytes(4)), "99 dimensions"),
         (layout({"a": entry()}, np.float32([0, np.nan]).tobytes()), "array a holds NaN or infinity"),

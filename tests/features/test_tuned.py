@@ -1,0 +1,483 @@
+import pickle
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from torchvision.models import mobilenet_v2
+
+from segkit import Segmenter, load
+from segkit._common import pass_on
+from segkit.errors import ConfigError, InputError, WeightsError
+from segkit.features import ScatteringBank, StackedBank, TunedBank, bank_from_dict, bank_to_dict
+from segkit.features import tiles as tiles_module
+from segkit.features import tuned as tuned_module
+from segkit.images import UNLABELLED
+from segkit.networks.crops import CropSampler
+
+FEW_STEPS = pytest.mark.filterwarnings("ignore:none of the 1 kernels separates the classes")
+OPTIONS = {"weights": "random", "pyramid": (1.0,), "n_steps": 1}
+
+
+def picture(seed, shape, *, n_classes=2, n_channels=3, width=4):
+    """An image of noise on stripes, and the stripes."""
+    rng = np.random.default_rng(seed)
+    mask = np.broadcast_to(np.arange(shape[1]) // width % n_classes, shape).astype(np.uint8)
+    noise = rng.random((*shape, n_channels), dtype=np.float32)
+    return np.float32(0.5 * noise + 0.5 * mask[..., None] / n_classes), mask
+
+
+def pictures(n, shape=(40, 48), **options):
+    return map(list, zip(*(picture(seed, shape, **options) for seed in range(n)), strict=True))
+
+
+def fit_and_record(bank, images, ids, **options):
+    """Fit a bank; returns it, and the images and class ids that each of its networks was given."""
+    given = []
+
+    class Recorder(CropSampler):
+        def __init__(self, images, ids, **options):
+            given.append((images, ids))
+            super().__init__(images, ids, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("segkit.networks.crops.CropSampler", Recorder)
+        bank.fit(images, ids, **options)
+    return bank, given
+
+
+def alone(bank, part):
+    """A bank of a single network of another, such as "1/0": that of scale 1 and the first fold."""
+    weights = bank.weights_used(np.arange(bank.n_channels()), 3)
+    mine = clone(bank)
+    mine.use_weights({name: value for name, value in weights.items() if name.startswith(f"{part}/")})
+    return mine
+
+
+@pytest.fixture(scope="module")
+def several():
+    """Three images, of which one alone holds a third class, their masks, the bank, and what its networks were given."""
+    images, masks = pictures(3)
+    masks[1][:9] = 2
+    return images, masks, *fit_and_record(TunedBank(**OPTIONS), images, masks)
+
+
+@pytest.fixture(scope="module")
+def single():
+    """One image, its mask, the bank of two scales, and what its networks were given."""
+    image, mask = picture(0, (128, 192), width=16)
+    bank = TunedBank(weights="random", pyramid=(0.25, 1.0, 0.5), n_steps=1)
+    return image, mask, *fit_and_record(bank, [image], [mask])
+
+
+@pytest.fixture(scope="module")
+def weights_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("weights") / "initial.pth"
+    torch.save(mobilenet_v2(weights=None).state_dict(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def segmenter():
+    images, masks = pictures(2)
+    bank = StackedBank([ScatteringBank(J=1, L=2), TunedBank(**OPTIONS)])
+    return Segmenter(bank, training_pixels=400, selection_pixels=200, random_state=0).fit(images, masks)
+
+
+def test_of_more_classes_each_has_a_channel_less_their_mean(several):
+    images, _, bank, _ = several
+    assert [name for name, _ in bank.channels()] == ["logit/0@1", "logit/1@1", "logit/2@1"]
+    assert (bank.n_channels(), bank.n_classes_) == (3, 3)
+    maps = bank.dense(images[0])
+    assert maps.shape == (3, 40, 48)
+    np.testing.assert_allclose(maps.sum(axis=0), 0, atol=1e-5)
+    assert not bank.centred().any()
+
+
+def test_of_two_classes_a_scale_has_one_channel_and_small_scales_are_left_out(single):
+    image, _, bank, given = single
+    assert bank.channels() == (("logit/1@1", "logits at 1"), ("logit/1@0.5", "logits at 0.5"))
+    assert bank.strides().tolist() == [2, 4]
+    assert [stack.values.shape for stack in bank.maps(image)] == [(1, 64, 96), (1, 32, 48)]
+    shapes = [images[0].shape for images, _ in given]
+    assert shapes == [(128, 192, 3)] * 2 + [(64, 96, 3)] * 2
+
+
+def test_scales_at_which_regions_are_thin_are_left_out():
+    images, masks = pictures(2, (128, 130), width=4)
+    bank = TunedBank(weights="random", pyramid=(1.0, 0.5), n_steps=1).fit(images, masks)
+    assert bank.scales_ == [1]
+
+
+def test_the_coarse_scale_sees_means_of_pixels(single):
+    image, mask, _, given = single
+    [small], [ids] = given[2]
+    np.testing.assert_allclose(small, image.reshape(64, 2, 96, 2, 3).mean(axis=(1, 3)), atol=1e-6)
+    np.testing.assert_array_equal(ids[ids != UNLABELLED], mask[1::2, 1::2][ids != UNLABELLED])
+
+
+def test_maps_of_a_training_image_come_from_the_network_that_did_not_see_it(several):
+    images, _, bank, given = several
+    assert len(given) == 3
+    for index, image in enumerate(images):
+        [fold] = [fold for fold, (seen, _) in enumerate(given) if not any(one is image for one in seen)]
+        held_out = bank.cross_fitted(index)
+        np.testing.assert_array_equal(held_out.dense(image), alone(bank, f"1/{fold}").dense(image))
+    mean = np.mean([alone(bank, f"1/{fold}").dense(images[0]) for fold in range(3)], axis=0)
+    np.testing.assert_allclose(bank.dense(images[0]), mean, atol=1e-5)
+
+
+def test_maps_of_a_single_image_come_from_networks_that_did_not_see_those_blocks(single):
+    image, mask, bank, given = single
+    learnt = [ids[0] for _, ids in given[:2]]
+    seen = [ids != UNLABELLED for ids in learnt]
+    guard = ~(seen[0] | seen[1])
+    assert not (seen[0] & seen[1]).any()
+    assert 0.05 < guard.mean() < 0.5
+    for ids in learnt:
+        np.testing.assert_array_equal(ids[ids != UNLABELLED], mask[ids != UNLABELLED])
+    held_out = bank.cross_fitted(0).dense(image)[0]
+    for fold in (0, 1):
+        own = alone(bank, f"1/{fold}").dense(image)[0]
+        # what the other network learnt from, but for neighbouring cells, is held out here
+        inside = seen[1 - fold]
+        np.testing.assert_array_equal(held_out[inside], own[inside])
+        assert (held_out[seen[fold]] != own[seen[fold]]).mean() > 0.99
+
+
+def test_maps_of_a_training_image_by_tiles_are_those_of_the_whole(single, monkeypatch):
+    image, _, bank, _ = single
+    rows, cols = np.random.default_rng(0).uniform(0, 128, (2, 300))
+    held_out = bank.cross_fitted(0)
+    expected = held_out.sample(image, rows, cols)
+    monkeypatch.setattr(tiles_module, "PIXELS_AT_ONCE", 60**2)
+    tiles = tiles_module.cut(image.shape, 0, 16)
+    assert len(tiles) > 1
+    monkeypatch.setattr(type(held_out), "tiles", lambda *_: tiles)
+    np.testing.assert_allclose(held_out.sample(image, rows, cols), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("turn", [lambda a: np.rot90(a), lambda a: a[:, ::-1], lambda a: a.swapaxes(0, 1)])
+def test_maps_turn_with_the_image(turn, single):
+    image, _, bank, _ = single
+    dense = bank.dense(image).transpose(1, 2, 0)
+    np.testing.assert_allclose(bank.dense(turn(image)).transpose(1, 2, 0), turn(dense), atol=1e-4)
+    assert abs(turn(bank.quick().dense(image)[0]) - bank.quick().dense(turn(image))[0]).max() > 1e-3
+
+
+def test_quick_is_one_network_of_each_scale_without_symmetries(single):
+    image, _, bank, _ = single
+    one = clone(bank).set_params(symmetries=False)
+    weights = bank.weights_used(np.arange(2), 3)
+    one.use_weights({name: value for name, value in weights.items() if name.split("/")[1] == "0"})
+    np.testing.assert_array_equal(bank.quick().dense(image), one.dense(image))
+    assert bank.symmetries
+    stacked = StackedBank([TunedBank(**OPTIONS), ScatteringBank(J=1, L=2)])
+    stacked.banks_ = [bank, stacked.banks[1]]
+    np.testing.assert_array_equal(stacked.quick().dense(image)[:2], one.dense(image))
+
+
+def test_logits_are_clipped(several, monkeypatch):
+    images, _, bank, _ = several
+    [before] = alone(bank, "1/0").maps(images[0])
+    most = np.abs(before.values).max() / 4
+    monkeypatch.setattr(tuned_module, "MOST_LOGIT", most)
+    [maps] = alone(bank, "1/0").maps(images[0])
+    np.testing.assert_array_equal(maps.values, np.clip(before.values, -most, most))
+
+
+def test_the_same_seed_gives_the_same_bank_and_leaves_the_generators_alone(several):
+    images, masks, bank, _ = several
+    torch.manual_seed(5)
+    np.random.seed(5)  # noqa: NPY002
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    again = clone(bank).fit(images, masks)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    np.testing.assert_array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
+    np.testing.assert_array_equal(again.dense(images[0]), bank.dense(images[0]))
+    other = clone(bank).set_params(random_state=1).fit(images[:2], masks[:2])
+    assert abs(other.dense(images[0]) - bank.dense(images[0])).max() > 1e-3
+
+
+def test_weights_of_a_bank_make_the_same_bank(single):
+    image, _, bank, _ = single
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    weights = bank.weights_used(np.arange(2), 3)
+    assert {value.dtype for value in weights.values()} == {np.dtype(np.float16)}
+    again = clone(bank)
+    again.use_weights(weights)
+    assert torch.equal(torch.get_rng_state(), before)
+    np.testing.assert_array_equal(again.dense(image), bank.dense(image))
+    coarse = clone(bank)
+    coarse.use_weights(bank.weights_used(np.array([1]), 3))
+    assert coarse.channels() == bank.channels()[1:]
+    np.testing.assert_array_equal(coarse.dense(image)[0], bank.dense(image)[1])
+
+
+def test_copies_and_clones(single):
+    image, _, bank, _ = single
+    again = pickle.loads(pickle.dumps(bank))
+    np.testing.assert_array_equal(again.dense(image), bank.dense(image))
+    np.testing.assert_array_equal(again.cross_fitted(0).dense(image), bank.cross_fitted(0).dense(image))
+    assert clone(bank).get_params() == bank.get_params()
+    assert not hasattr(clone(bank), "scales_")
+    assert bank_to_dict(bank_from_dict(bank_to_dict(bank))) == bank_to_dict(bank)
+
+
+def test_a_model_file_gives_the_same_decisions(segmenter, tmp_path):
+    image, _ = picture(7, (50, 70))
+    segmenter.save(tmp_path / "model.segkit")
+    again = load(tmp_path / "model.segkit")
+    np.testing.assert_array_equal(again.predict_proba(image), segmenter.predict_proba(image))
+    assert any("logit" in name for name, _ in segmenter.channels_)
+
+
+def test_a_fitted_segmenter_holds_no_maps_of_its_training_images(segmenter):
+    tuned = segmenter.bank_.banks_[1]
+    assert not hasattr(tuned, "_cross_fitted")
+    image, _ = picture(7, (50, 70))
+    again = pickle.loads(pickle.dumps(segmenter))
+    np.testing.assert_array_equal(again.predict_proba(image), segmenter.predict_proba(image))
+
+
+@FEW_STEPS
+def test_banks_of_other_processes_bring_the_maps_of_the_training_images(monkeypatch):
+    """Channels are read after the banks came back, if memory is short."""
+    monkeypatch.setattr("segkit.segmentation.fit.MEMORY_LIMIT", 0)
+
+    def workers(function, items):
+        for item in items:
+            found = pickle.loads(pickle.dumps(function(item)))
+            yield item, lambda found=found: found
+
+    images, masks = pictures(2)
+    segmenter = Segmenter(
+        [TunedBank(**OPTIONS), TunedBank(**OPTIONS, random_state=1)],
+        training_pixels=400,
+        selection_pixels=200,
+        random_state=0,
+    )
+    segmenter.fit(images, masks, n_jobs=workers)
+    assert not hasattr(segmenter.bank_, "_cross_fitted")
+    assert segmenter.predict(images[0]).shape == (40, 48)
+
+
+def stop_at(network, n_steps):
+    """Progress that is interrupted in a network, after some steps."""
+
+    def progress(items, description):
+        for count, item in enumerate(items):
+            if description.startswith(network) and count == n_steps:
+                raise KeyboardInterrupt
+            yield item
+
+    return progress
+
+
+def test_an_interrupted_training_goes_on(weights_file, tmp_path, monkeypatch):
+    """Where the initial weights lie, and how maps are read, has no influence."""
+    monkeypatch.setattr(tuned_module, "_SAVE_EVERY", 1)
+    images, masks = pictures(2)
+    options = {"pyramid": (1.0,), "n_steps": 3}
+    whole = TunedBank(weights=weights_file, **options).fit(images, masks)
+    path, moved = tmp_path / "folder" / "bank.pt", tmp_path / "moved.pth"
+    moved.write_bytes(weights_file.read_bytes())
+    with pytest.raises(KeyboardInterrupt):
+        TunedBank(weights=weights_file, **options).fit(
+            images, masks, checkpoint=path, progress=stop_at("Network 2", 2)
+        )
+    steps = []
+
+    def count(items, description):
+        for item in items:
+            steps.append((description, item))
+            yield item
+
+    resumed = TunedBank(weights=str(moved), symmetries=False, **options).fit(
+        images, masks, checkpoint=path, progress=count
+    )
+    assert steps == [("Network 2 of 2", 2)]
+    theirs = whole.weights_used(np.arange(1), 3)
+    for name, value in resumed.weights_used(np.arange(1), 3).items():
+        np.testing.assert_array_equal(value, theirs[name])
+    np.testing.assert_array_equal(
+        resumed.set_params(symmetries=True).cross_fitted(1).dense(images[1]).shape, (1, 40, 48)
+    )
+
+
+@pytest.mark.parametrize("change", ["images", "masks", "options", "weights"])
+def test_a_checkpoint_of_something_else_is_refused(change, tmp_path, weights_file, monkeypatch):
+    path = tmp_path / "bank.pt"
+    images, masks = pictures(2)
+    bank = TunedBank(weights=weights_file, pyramid=(1.0,), n_steps=2)
+    monkeypatch.setattr(tuned_module, "_SAVE_EVERY", 1)
+    with pytest.raises(KeyboardInterrupt):
+        bank.fit(images, masks, checkpoint=path, progress=stop_at("Network 1", 1))
+    match change:
+        case "images":
+            images[1] = 1 - images[1]
+        case "masks":
+            masks[1] = 1 - masks[1]
+        case "options":
+            bank.set_params(n_steps=3)
+        case "weights":
+            bank.set_params(weights="random")
+    with pytest.raises(ConfigError, match="comes from other images, masks or options: give another path"):
+        bank.fit(images, masks, checkpoint=path)
+
+
+@FEW_STEPS
+def test_a_segmenter_keeps_its_checkpoint_until_it_is_fitted(tmp_path):
+    path = tmp_path / "model.pt"
+    images, masks = pictures(2)
+    segmenter = Segmenter(TunedBank(**OPTIONS), training_pixels=400, selection_pixels=200, random_state=0)
+    with pytest.raises(KeyboardInterrupt):
+        segmenter.fit(images, masks, checkpoint=path, progress=stop_at("Filter bank", 1))
+    described = []
+
+    def note(items, description):
+        described.append((description, len(list(items)) if description.startswith("Network") else None))
+        return pass_on(items, description)
+
+    segmenter.fit(images, masks, checkpoint=path, progress=note)
+    assert not any(description.startswith("Network") for description, _ in described)
+    assert not path.exists()
+
+
+def test_thin_strokes_are_learnt_from_at_coarse_scales():
+    """None of them crosses the middle of a block of pixels."""
+    images, _ = pictures(2, (132, 132))
+    masks = [np.full((132, 132), UNLABELLED, dtype=np.uint8) for _ in images]
+    for mask in masks:
+        mask[40, 20:80] = 0
+        mask[20:80, 100] = 1
+    bank, given = fit_and_record(TunedBank(weights="random", pyramid=(0.5,), n_steps=1), images, masks)
+    for _, [ids] in given:
+        assert ids.shape == (66, 66)
+        assert (ids[20, 10:40] == 0).all()
+        assert (ids[10:40, 50] == 1).all()
+        assert (ids != UNLABELLED).sum() == 60
+    assert bank.dense(images[0]).shape == (1, 132, 132)
+
+
+def test_labels_of_one_half_of_a_single_image_are_shared_out():
+    image, _ = picture(0, (96, 96))
+    mask = np.full((96, 96), UNLABELLED, dtype=np.uint8)
+    mask[:24, :10], mask[:24, 38:48] = 0, 1  # blocks of the usual first half
+    _, given = fit_and_record(TunedBank(**OPTIONS), [image], [mask])
+    assert [np.unique(ids[0]).tolist() for _, ids in given] == [[1, UNLABELLED], [0, UNLABELLED]]
+
+
+def test_labels_that_cannot_be_shared_out_are_refused():
+    image, _ = picture(0, (96, 96))
+    mask = np.full((96, 96), UNLABELLED, dtype=np.uint8)
+    mask[2:6, 2:6], mask[8:12, 2:6] = 0, 1
+    with pytest.raises(
+        InputError, match=r"lie too close together .* annotate more of it, or leave the tuned bank out"
+    ):
+        TunedBank(**OPTIONS).fit([image], [mask])
+
+
+@pytest.mark.parametrize(("shape", "n_channels"), [((1, 1), 1), ((20, 7), 5), ((31, 33), 2)])
+def test_images_may_be_smaller_than_a_crop(shape, n_channels):
+    images, masks = pictures(2, shape, n_channels=n_channels)
+    masks[0][:1] = 0
+    masks[1][:1] = 1
+    bank = TunedBank(**OPTIONS).fit(images, masks)
+    maps = bank.dense(images[0])
+    assert maps.shape == (1, *shape)
+    assert np.isfinite(maps).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"network": ""}, ConfigError, "network=''"),
+        ({"network": "nosuch18"}, ConfigError, "network 'nosuch18': give mobilenet_v2, or a model of timm"),
+        (
+            {"pyramid": (2.0,)},
+            ConfigError,
+            "pyramid [2.0]: networks are trained at scales 1, 1/2, 1/3 and so on",
+        ),
+        ({"pyramid": (0.7,)}, ConfigError, "pyramid=(0.7,): scales should be 1, 1/2, 1/3 and so on"),
+        ({"pyramid": ()}, ConfigError, "pyramid=()"),
+        ({"n_folds": 1}, ConfigError, "n_folds=1: input should be greater than or equal to 2"),
+        ({"n_steps": 0}, ConfigError, "n_steps=0: input should be greater than 0"),
+        ({"n_steps": 1.5}, ConfigError, "n_steps=1.5"),
+        ({"weights": "nowhere.pth"}, WeightsError, "weights nowhere.pth: no such file"),
+    ],
+)
+def test_bad_options_are_one_line(options, error, message):
+    images, masks = pictures(2)
+    if "nosuch18" in options.values():
+        pytest.importorskip("timm", reason="timm is not installed: pip install segkit-bio[foundation]")
+    with pytest.raises(error) as caught:
+        TunedBank(**OPTIONS | options).fit(images, masks)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_masks_are_one_line():
+    images, masks = pictures(2)
+    bank = TunedBank(**OPTIONS)
+    with pytest.raises(InputError, match=r"TunedBank learns from masks: give the class ids"):
+        bank.fit(images)
+    with pytest.raises(InputError, match="the masks hold one class only: annotate a second one"):
+        bank.fit(images, [np.zeros_like(mask) for mask in masks])
+    with pytest.raises(
+        InputError, match="mask 1 has no labelled pixel: annotate some, or leave that image out"
+    ):
+        bank.fit(images, [masks[0], np.full_like(masks[1], UNLABELLED)])
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (
+            "mobilenet_v2",
+            "weights of another network: .* such as features.0.0.weight: give a file of mobilenet_v2",
+        ),
+        ("test_resnet", "give the weights of test_resnet, by timm's names"),
+    ],
+)
+def test_weights_of_another_network_are_refused(network, message, tmp_path):
+    if network != "mobilenet_v2":
+        pytest.importorskip("timm", reason="timm is not installed: pip install segkit-bio[foundation]")
+    torch.save(mobilenet_v2(weights=None, width_mult=0.5).state_dict(), tmp_path / "other.pth")
+    with pytest.raises(WeightsError, match=message) as caught:
+        TunedBank(network, **OPTIONS | {"weights": tmp_path / "other.pth"}).fit(*pictures(2))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("package", "network", "cure"),
+    [
+        ("albumentations", "mobilenet_v2", r"pip install segkit-bio\[tuned\]"),
+        ("timm", "resnet18", r"pip install segkit-bio\[foundation\], or leave it out"),
+    ],
+)
+def test_missing_packages_are_named(package, network, cure, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError, match=cure) as caught:
+        TunedBank(network, **OPTIONS).fit(*pictures(2))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda weights: {name: value for name, value in weights.items() if "score" not in name},
+        lambda weights: weights | {"1/0/score.bias": np.zeros(7, np.float16)},
+        lambda weights: weights | {"x/0/score.bias": np.zeros(2, np.float16)},
+        lambda weights: weights | {"1/0/more": np.zeros(2, np.float16)},
+        lambda weights: weights | {"0/0/more": np.zeros(2, np.float16)},
+    ],
+)
+def test_damaged_weights_are_refused(damage, several):
+    _, _, bank, _ = several
+    weights = bank.weights_used(np.arange(3), 3)
+    with pytest.raises(InputError, match="copy it anew or train again") as caught:
+        clone(bank).use_weights(damage(weights))
+    assert "\n" not in str(caught.value)
