@@ -1,0 +1,183 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torchvision.models import mobilenet_v2
+
+from segkit.errors import ConfigError
+from segkit.networks.pyramid import MOBILENET, build, levels_of
+
+TAPS = (1, 3, 6, 13, 17)
+
+
+@pytest.fixture(scope="module")
+def state():
+    """Random weights of MobileNetV2, with random statistics and slopes of its batch normalisation."""
+    generator = torch.Generator().manual_seed(0)
+    found = mobilenet_v2(weights=None).state_dict()
+    for name, values in found.items():
+        if name.endswith("running_var") or (name.endswith("weight") and values.ndim == 1):
+            found[name] = 0.5 + torch.rand(values.shape, generator=generator)
+        elif name.endswith(("running_mean", "bias")):
+            found[name] = torch.randn(values.shape, generator=generator) / 4
+        elif values.ndim == 4:
+            fan_in = np.prod(values.shape[1:])
+            found[name] = torch.randn(values.shape, generator=generator) / fan_in**0.5
+    return found
+
+
+@pytest.fixture(scope="module")
+def network(state):
+    torch.manual_seed(0)
+    return build(MOBILENET, state, 3, 2).eval()
+
+
+def outputs(network, images):
+    with torch.inference_mode():
+        return network(torch.from_numpy(np.ascontiguousarray(images)))
+
+
+def test_folded_batch_normalisation_gives_the_maps_of_torchvision(state, network, rng):
+    whole = mobilenet_v2(weights=None)
+    whole.load_state_dict(state)
+    signal = images = torch.from_numpy(rng.standard_normal((2, 3, 64, 96), dtype=np.float32))
+    expected = []
+    with torch.inference_mode():
+        for number, block in enumerate(whole.eval().features):
+            signal = block(signal)
+            if number in TAPS:
+                expected.append(signal)
+        found = network.encoder(images)
+    assert len(found) == 5
+    channels, strides = levels_of(MOBILENET)
+    for level, other, n_channels, stride in zip(found, expected, channels, strides, strict=True):
+        assert level.shape == (2, n_channels, 64 // stride, 96 // stride)
+        np.testing.assert_allclose(level, other, rtol=1e-3, atol=1e-4 * other.std())
+        assert other.std() > 1e-3
+    assert not any(isinstance(layer, nn.BatchNorm2d) for layer in network.modules())
+
+
+def test_the_folded_encoder_stays_the_same_function_in_training(network, rng):
+    images = torch.from_numpy(rng.random((2, 3, 32, 32), dtype=np.float32))
+    with torch.no_grad():
+        expected = network.encoder(images)
+        found = network.train().encoder(images)
+    network.eval()
+    for level, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(level, other)
+
+
+@pytest.mark.parametrize("n_image_channels", [1, 2, 3, 5])
+def test_weights_of_three_channels_serve_any_number(n_image_channels, state, rng):
+    """One channel has the sum of the weights, more have them in turn, scaled so that sums stay as large."""
+    torch.manual_seed(0)
+    first = next(
+        layer
+        for layer in build(MOBILENET, state, n_image_channels, 2).encoder.modules()
+        if isinstance(layer, nn.Conv2d)
+    )
+    torch.manual_seed(0)
+    usual = next(
+        layer for layer in build(MOBILENET, state, 3, 2).encoder.modules() if isinstance(layer, nn.Conv2d)
+    ).weight
+    assert first.weight.shape == (32, n_image_channels, 3, 3)
+    for channel in range(n_image_channels):
+        expected = usual.sum(1) if n_image_channels == 1 else usual[:, channel % 3] * 3 / n_image_channels
+        torch.testing.assert_close(first.weight[:, channel], expected)
+
+
+@pytest.mark.parametrize("n_image_channels", [1, 6])
+def test_grey_images_give_the_outputs_of_three_equal_channels(n_image_channels, state, rng):
+    """RGB has means of its own for each channel, which are made equal here."""
+    torch.manual_seed(0)
+    usual = build(MOBILENET, state, 3, 2).eval()
+    torch.manual_seed(0)
+    grey = build(MOBILENET, state, n_image_channels, 2).eval()
+    usual.mean[:], usual.std[:] = usual.mean.mean(), usual.std.mean()
+    assert grey.mean.shape == (n_image_channels, 1, 1)
+    image = rng.random((1, 1, 32, 64), dtype=np.float32)
+    expected = outputs(usual, image.repeat(3, axis=1))
+    found = outputs(grey, image.repeat(n_image_channels, axis=1))
+    np.testing.assert_allclose(found, expected, atol=1e-4 * expected.std())
+
+
+def test_rgb_is_normalised_as_imagenet(network):
+    assert network.mean.flatten().tolist() == pytest.approx([0.485, 0.456, 0.406])
+    assert network.std.flatten().tolist() == pytest.approx([0.229, 0.224, 0.225])
+
+
+def test_outputs_are_those_of_a_batch_and_depend_on_their_own_image(network, rng):
+    images = rng.random((3, 3, 64, 32), dtype=np.float32)
+    together = outputs(network, images)
+    assert together.shape == (3, 2, 64 // network.stride, 32 // network.stride)
+    for index, image in enumerate(images):
+        np.testing.assert_allclose(outputs(network, image[None])[0], together[index], atol=1e-5)
+    assert abs(together[0] - together[1]).max() > 1e-3
+
+
+def test_all_convolutions_are_learnt(network, rng):
+    images = torch.from_numpy(rng.random((2, 3, 64, 64), dtype=np.float32))
+    network.train()
+    network(images).square().sum().backward()
+    network.eval()
+    weights = [layer.weight for layer in network.modules() if isinstance(layer, nn.Conv2d)]
+    assert len(weights) > 50
+    assert all(weight.grad is not None and weight.grad.any() for weight in weights)
+    network.zero_grad()
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    pytest.importorskip("timm", reason="timm is not installed: pip install segkit-bio[foundation]")
+    torch.manual_seed(0)
+    return build("test_resnet", None, 2, 3)
+
+
+def test_statistics_of_encoders_of_timm_are_frozen(resnet, rng):
+    images = torch.from_numpy(rng.random((2, 2, 32, 64), dtype=np.float32))
+    before = {name: value.clone() for name, value in resnet.state_dict().items()}
+    norms = [layer for layer in resnet.encoder.modules() if isinstance(layer, nn.BatchNorm2d)]
+    assert norms
+    resnet.train()
+    assert resnet.training
+    assert not any(norm.training for norm in norms)
+    resnet(images)
+    for name, value in resnet.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_encoders_of_timm_have_maps_of_their_strides(resnet, rng):
+    channels, strides = levels_of("test_resnet")
+    images = torch.from_numpy(rng.random((1, 2, 32, 64), dtype=np.float32))
+    with torch.inference_mode():
+        levels = resnet.eval().encoder(images)
+        found = resnet(images)
+    assert [tuple(level.shape[1:]) for level in levels] == [
+        (number, 32 // stride, 64 // stride) for number, stride in zip(channels, strides, strict=True)
+    ]
+    assert found.shape == (1, 3, 32 // strides[0], 64 // strides[0])
+
+
+def test_weights_of_timm_go_by_the_names_of_the_whole_network(rng):
+    """The names of its layers differ where only maps are asked for."""
+    timm = pytest.importorskip("timm", reason="timm is not installed: pip install segkit-bio[foundation]")
+    torch.manual_seed(0)
+    whole = timm.create_model("convnext_atto").eval()
+    with torch.no_grad():
+        for weight in whole.parameters():
+            weight.add_(torch.randn(weight.shape) / 100)
+    network = build("convnext_atto", whole.state_dict(), 3, 2).eval()
+    images = torch.from_numpy(rng.random((1, 3, 32, 64), dtype=np.float32))
+    with torch.inference_mode():
+        expected = whole.forward_intermediates(images, intermediates_only=True)
+        found = network.encoder(images)
+    for level, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(level, other, rtol=1e-4, atol=1e-5)
+
+
+def test_networks_for_images_of_one_size_are_refused():
+    pytest.importorskip("timm", reason="timm is not installed: pip install segkit-bio[foundation]")
+    with pytest.raises(
+        ConfigError, match="vit_tiny_patch16_224 takes images of one size only: give mobilenet_v2"
+    ):
+        levels_of("vit_tiny_patch16_224")
