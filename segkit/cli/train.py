@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from segkit._common.files import remove_unfinished_of
+from segkit.cli import Stopped
 from segkit.cli.options import ImagesArgument, OverwriteOption, SetOption, workers
 from segkit.cli.terminal import progress_bars, say, warn
 from segkit.errors import ConfigError
@@ -15,16 +17,19 @@ from segkit.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segkit.config.schema import DataConfig
+    from segkit._common import FloatArray
+    from segkit.config.schema import Config, DataConfig
     from segkit.images import Dataset
 
 # The bank of a training without options.
 DEFAULT_BANK: dict[str, Any] = {"name": "stacked"}
+# The encoder of the networks that are trained.
+MOBILENET = "mobilenet_v2"
 # The configuration whose banks depend on the images, and on the weights at hand.
 _AUTO = Path("auto")
 _NEEDED = (
-    "Objects that are a matter of meaning (polyps, organs) need filters of networks: --config two-networks downloads "
-    "their weights once"
+    "Objects that are a matter of meaning (polyps, organs) need networks: --config two-networks downloads their weights "
+    "once, --config tuned trains some"
 )
 
 
@@ -41,8 +46,8 @@ def train(
         Path | None,
         typer.Option(
             metavar="NAME|FILE|MODEL",
-            help="Options: a name in configs/ (fast predicts in less time), a YAML file, or a model whose training is "
-            "repeated. auto compares filter banks with weights at hand.",
+            help="Options: a name in configs/ (fast predicts in less time, tuned trains networks), a YAML file, or a model "
+            "whose training is repeated. auto compares the filter banks that are ready here.",
         ),
     ] = None,
     set_: SetOption = None,
@@ -75,15 +80,26 @@ def train(
     if recorded:
         for note in recorded.compare(segmenter, dataset):
             warn(f"note: {note}")
-    with workers() as spread, progress_bars() as follow:
-        segmenter.fit(
-            dataset.images,
-            dataset.masks,
-            instances=dataset.instances,
-            label_map=dataset.label_map,
-            n_jobs=spread,
-            progress=follow,
-        )
+    checkpoint = output.with_name(f".{output.name}.training") if _trains_networks(settings) else None
+    if checkpoint is not None:
+        remove_unfinished_of(checkpoint)
+        if checkpoint.exists():
+            say(f"Found {checkpoint} of a training that was stopped: going on from there")
+    try:
+        with workers() as spread, progress_bars() as follow:
+            segmenter.fit(
+                dataset.images,
+                dataset.masks,
+                instances=dataset.instances,
+                label_map=dataset.label_map,
+                n_jobs=spread,
+                progress=follow,
+                checkpoint=checkpoint,
+            )
+    except KeyboardInterrupt as stop:
+        if checkpoint is not None and checkpoint.exists():
+            raise Stopped("the same command goes on") from stop
+        raise
     segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)
     segmenter.save(
         output,
@@ -96,8 +112,8 @@ def train(
         say(segmenter.objects_.summarise())
     say(f"Model: {output} ({output.stat().st_size / 1e6:.1f} MB)")
     # to a user who named no bank
-    if "bank" not in settings.model_fields_set and len(_banks_at_hand(n_channels)) > 1:
-        say("Weights of networks are here. --config auto compares their filters with the default bank")
+    if "bank" not in settings.model_fields_set:
+        say(*_suggest(dataset.images))
 
 
 def _read_dataset(images: Path, masks: Path, data: DataConfig) -> Dataset:
@@ -114,30 +130,74 @@ def _read_dataset(images: Path, masks: Path, data: DataConfig) -> Dataset:
 
 def _describe_banks(banks: Sequence[dict[str, Any]], n_channels: int, n_images: int) -> str:
     """Describe which banks are compared, or why there is only one."""
-    best, *others = banks
+    *others, last = map(_named, banks)
     if not others and n_channels not in (1, 3):
-        return f"Filter bank: the default. Networks see grey and RGB images; these have {n_channels} channels"
+        return f"Filter bank: the default. Networks with weights see grey and RGB images; these have {n_channels} channels"
     if not others:
         return f"Filter bank: the default. {_NEEDED}"
-    names = " and ".join(_networks_of(best))
     if n_images == 1:
-        return f"Filter bank: networks ({names}). One image cannot tell which bank is better; two images or more can"
-    return f"Filter bank: networks ({names}) or the default, whichever does better on images held out"
+        return f"Filter bank: {others[0]}. One image cannot tell which bank is better; two images or more can"
+    return f"Filter bank: {', '.join(others)} or {last}, whichever does better on images held out"
 
 
 def _banks_at_hand(n_channels: int) -> list[dict[str, Any]]:
     """List banks to compare, best guess first; a single training image takes the first."""
     from segkit.config.read import read_options, shipped
+
+    tuned, both = (read_options(shipped(name))["bank"][0] for name in ("tuned", "two-networks"))
+    small = both | {"banks": [part for part in both["banks"] if part["name"] != "vgg19"]}
+    networks = [bank for bank in (both, small) if n_channels in (1, 3) and _has_weights(*_networks_of(bank))]
+    is_ready = _has_albumentations() and _has_weights(MOBILENET)
+    return [*([tuned] if is_ready else []), *networks[:1], DEFAULT_BANK]
+
+
+def _suggest(images: Sequence[FloatArray]) -> list[str]:
+    """Tell what networks that are trained would need, in a line at most."""
+    from segkit.features.tuned import LEAST_IMAGE
+
+    if min(side for image in images for side in image.shape[:2]) < LEAST_IMAGE:
+        return []
+    needs = [
+        "about 5 minutes",
+        *([] if _has_albumentations() else ['first pip install "segkit-bio[tuned]"']),
+        *([] if _has_weights(MOBILENET) else ["14 MB are downloaded once"]),
+    ]
+    auto = (
+        ". --config auto compares all that is ready here"
+        if len(_banks_at_hand(images[0].shape[2])) > 1
+        else ""
+    )
+    return [f"Often better: --config tuned trains networks on your images ({'; '.join(needs)}){auto}"]
+
+
+def _has_weights(*networks: str) -> bool:
+    """Return whether torchvision's weights of networks are in torch's cache."""
     from segkit.features.weights import imagenet_address, is_cached
 
-    if n_channels not in (1, 3):
-        return [DEFAULT_BANK]
-    both = read_options(shipped("two-networks"))["bank"][0]
-    small = both | {"banks": [part for part in both["banks"] if part["name"] != "vgg19"]}
-    for bank in (both, small):
-        if all(is_cached(imagenet_address(network)) for network in _networks_of(bank)):
-            return [bank, DEFAULT_BANK]
-    return [DEFAULT_BANK]
+    return all(is_cached(imagenet_address(network)) for network in networks)
+
+
+def _has_albumentations() -> bool:
+    """Return whether the package is installed that the training of networks needs."""
+    return find_spec("albumentations") is not None
+
+
+def _trains_networks(settings: Config) -> bool:
+    """Return whether one of the banks is trained, which takes its time."""
+    banks = settings.bank if isinstance(settings.bank, tuple) else (settings.bank,)
+    parts = [part for bank in banks for part in (bank, *getattr(bank, "banks", ()))]
+    return any(part.name == "tuned" for part in parts)
+
+
+def _named(bank: dict[str, Any]) -> str:
+    """Name a bank of `_banks_at_hand`."""
+    if bank == DEFAULT_BANK:
+        return "the default"
+    return (
+        f"networks ({' and '.join(_networks_of(bank))})"
+        if "banks" in bank
+        else "networks trained on your images"
+    )
 
 
 def _networks_of(bank: dict[str, Any]) -> list[str]:

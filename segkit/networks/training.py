@@ -189,7 +189,7 @@ class Checkpoint:
         if not isinstance(content, dict) or content.get("digest") != self._digest:
             raise ConfigError(
                 f"checkpoint {path} comes from other images, masks or options: "
-                f"give another path, or delete it to train from the start"
+                f"repeat that training, or delete the file to train from the start"
             )
         return content
 

@@ -8,12 +8,13 @@ import pytest
 import tifffile
 from torchvision import models
 
-from segkit.cli.train import DEFAULT_BANK, _banks_at_hand, _networks_of
+from segkit.cli.train import DEFAULT_BANK, _banks_at_hand, _describe_banks, _networks_of, _suggest
 from segkit.config import shipped
 from segkit.config.recorded import read_training
 from segkit.config.schema import Config
 from segkit.features.weights import cached_file, imagenet_address
 from segkit.images import read_image, write_image, write_mask
+from segkit.networks.training import Training
 from tests.cli.test_commands import picture
 
 SMALL = ["--set", "training.pixels=400", "--set", "selection.pixels=200", "--set", "selection.n_features=40"]
@@ -58,7 +59,7 @@ def test_auto_compares_networks_at_hand_with_the_default_bank(folder, weights, s
     banks = read_training(folder / "m.segkit").configure([]).bank
     assert len(banks) == 2
     assert banks[1] == Config.from_options({"bank": DEFAULT_BANK}).bank
-    assert "are here" not in out  # the user named a bank
+    assert "Often better" not in out  # the user named a bank
 
 
 def test_auto_takes_networks_with_one_image(folder, weights, segkit):
@@ -74,13 +75,27 @@ def test_auto_without_weights_tells_where_they_come_from(folder, weights, segkit
     code, out, err = train(segkit, folder, "--config", "auto", *SMALL, images=images)
     assert code == 0, err
     assert "Filter bank: the default. Objects that are a matter of meaning" in out
-    assert "--config two-networks downloads their weights once" in out
+    assert "--config two-networks downloads their weights once, --config tuned trains some" in out
 
 
-def test_weights_at_hand_are_told_where_no_bank_is_named(folder, weights, segkit):
-    assert "--config auto" not in train(segkit, folder, *SMALL)[1]
+def test_what_tuned_networks_need_is_told_where_no_bank_is_named(folder, weights, segkit, monkeypatch):
+    start = "Often better: --config tuned trains networks on your images (about 5 minutes"
+
+    def last(*options):
+        return train(segkit, folder, *SMALL, *options)[1].splitlines()[-1]
+
+    assert last() == f"{start}; 14 MB are downloaded once)"
     weights()
-    assert "Weights of networks are here. --config auto" in train(segkit, folder, *SMALL, "--overwrite")[1]
+    assert last("--overwrite").endswith("once). --config auto compares all that is ready here")
+    cached_file(imagenet_address("mobilenet_v2")).touch()
+    assert last("--overwrite") == f"{start}). --config auto compares all that is ready here"
+    monkeypatch.setitem(sys.modules, "albumentations", None)
+    assert f'{start}; first pip install "segkit-bio[tuned]"). --config' in last("--overwrite")
+
+
+def test_tuned_networks_are_not_offered_for_small_images():
+    assert len(_suggest([np.zeros((32, 40, 1))])) == 1
+    assert _suggest([np.zeros((32, 40, 1)), np.zeros((40, 31, 1))]) == []
 
 
 @pytest.mark.parametrize("option", ["bank.name=vgg16", "bank=[]"])
@@ -106,7 +121,8 @@ def test_auto_takes_the_default_bank_for_images_that_networks_do_not_see(folder,
         path.unlink()
     code, out, err = train(segkit, folder, "--config", "auto", *SMALL)
     assert code == 0, err
-    assert "Filter bank: the default. Networks see grey and RGB images; these have 5 channels" in out
+    told = "Filter bank: the default. Networks with weights see grey and RGB images; these have 5 channels"
+    assert told in out
     assert "--config auto" not in train(segkit, folder, *SMALL, "--overwrite")[1]
 
 
@@ -117,6 +133,8 @@ def test_auto_takes_the_default_bank_for_images_that_networks_do_not_see(folder,
         (["squeezenet1_0"], 3, ["squeezenet1_0"]),
         (["vgg19", "squeezenet1_0"], 1, ["vgg19", "squeezenet1_0"]),
         (["vgg19", "squeezenet1_0"], 2, []),
+        (["vgg19", "squeezenet1_0", "mobilenet_v2"], 3, ["vgg19", "squeezenet1_0"]),
+        (["vgg19", "mobilenet_v2"], 2, []),
     ],
 )
 def test_a_bank_of_networks_is_offered_with_all_its_weights(
@@ -129,10 +147,62 @@ def test_a_bank_of_networks_is_offered_with_all_its_weights(
         file.touch()
     *found, default = _banks_at_hand(n_channels)
     assert default == DEFAULT_BANK
+    if "mobilenet_v2" in networks:
+        assert Config.from_options({"bank": found.pop(0)}).bank == Config.load(shipped("tuned")).bank[0]
     assert [_networks_of(bank) for bank in found] == ([expected] if expected else [])
     if len(expected) == 2:
         first, _ = Config.load(shipped("two-networks")).bank
         assert Config.from_options({"bank": found[0]}).bank == first
+
+
+def test_banks_that_are_compared_are_named():
+    tuned, networks = {"name": "tuned"}, {"name": "stacked", "banks": [{"name": "vgg19", "weights": "w"}]}
+    banks = [tuned, networks, DEFAULT_BANK]
+    told = _describe_banks(banks, 3, 2)
+    assert told == (
+        "Filter bank: networks trained on your images, networks (vgg19) or the default, whichever does better on images "
+        "held out"
+    )
+    assert "bank: networks trained on your images. One image cannot tell" in _describe_banks(banks, 3, 1)
+    assert "bank: networks trained on your images or the default" in _describe_banks(banks[::2], 5, 2)
+
+
+def test_an_interrupted_training_of_networks_goes_on(folder, segkit, monkeypatch):
+    options = [*SMALL, "--set", "bank={name: tuned, weights: random, pyramid: [1], n_steps: 2}"]
+    steps, step = [], Training.step
+
+    def interrupted(training):
+        if len(steps) == 3:
+            steps.append(None)
+            raise KeyboardInterrupt
+        steps.append(training)
+        return step(training)
+
+    monkeypatch.setattr(Training, "step", interrupted)
+    code, _, err = train(segkit, folder, *options)
+    assert (code, err) == (130, "segkit: interrupted: the same command goes on\n")
+    checkpoint = folder / ".m.segkit.training"
+    saved = checkpoint.read_bytes()
+
+    code, _, err = train(segkit, folder, *options, "--set", "bank.n_steps=3")
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"{checkpoint} comes from other images, masks or options: repeat that training, or delete" in err
+    assert checkpoint.read_bytes() == saved
+
+    code, out, err = train(segkit, folder, *options)
+    assert code == 0, err
+    assert f"Found {checkpoint} of a training that was stopped: going on from there" in out
+    assert len(steps) == 3 + 1 + 2
+    assert not checkpoint.exists()
+
+
+def test_a_state_of_networks_is_nothing_to_other_trainings(folder, segkit):
+    checkpoint = folder / ".m.segkit.training"
+    checkpoint.touch()
+    code, out, _ = train(segkit, folder, *SMALL, "--set", "bank.name=multiscale")
+    assert code == 0
+    assert "Found" not in out
+    assert checkpoint.exists()
 
 
 def test_the_default_bank_is_that_of_a_training_without_options():
