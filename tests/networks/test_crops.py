@@ -5,7 +5,7 @@ import pytest
 
 from segkit.errors import ConfigError
 from segkit.images import UNLABELLED
-from segkit.networks.crops import _MARGIN, CropSampler, augmenter
+from segkit.networks.crops import _DISPLACEMENT, CropSampler, augmenter
 
 
 def numbered(shape):
@@ -46,7 +46,7 @@ def test_small_images_and_their_labels_are_mirrored(rng):
     np.testing.assert_array_equal(crop_ids[0], np.pad(ids, ((0, 3), (0, 2)), mode="reflect"))
 
 
-@pytest.mark.parametrize("n_channels", [1, 3])
+@pytest.mark.parametrize("n_channels", [1, 3, 5])
 def test_augmented_crops_repeat_with_their_seed_and_leave_images_alone(n_channels, rng):
     image = rng.random((40, 40, n_channels), dtype=np.float32)
     ids = rng.integers(0, 3, (40, 40)).astype(np.uint8)
@@ -63,18 +63,74 @@ def test_augmented_crops_repeat_with_their_seed_and_leave_images_alone(n_channel
     np.testing.assert_array_equal(ids, before[1])
 
 
-def test_labels_move_with_the_image(rng):
-    side = 64 + 2 * _MARGIN
-    mask = np.zeros((side, side), dtype=np.uint8)
+@pytest.mark.parametrize("n_channels", [1, 3, 5])
+@pytest.mark.parametrize("shape", [(112, 112), (96, 150)])
+def test_labels_move_with_the_image(shape, n_channels, rng):
+    mask = np.zeros(shape, dtype=np.uint8)
     mask[20:50, 30:80] = 1
-    image = 0.3 + 0.4 * mask[:, :, None].astype(np.float32)
-    augment = augmenter(64, 1)
-    for _ in range(20):
+    image = np.repeat(0.3 + 0.4 * mask[:, :, None].astype(np.float32), n_channels, axis=2)
+    augment = augmenter(64, n_channels)
+    for _ in range(10):
         varied, ids = augment(image, mask, rng)
+        assert (varied.shape, ids.shape) == ((64, 64, n_channels), (64, 64))
         bright = varied[:, :, 0] > (varied.min() + varied.max()) / 2
         # interpolated edges may fall on either side
         assert np.mean(bright == (ids == 1)) > 0.97
         assert set(np.unique(ids)) == {0, 1}
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 70), (40, 9)])
+@pytest.mark.parametrize("n_channels", [1, 3, 5])
+def test_images_smaller_than_a_crop_are_varied_too(shape, n_channels, rng):
+    image = np.full((*shape, n_channels), 0.5, dtype=np.float32)
+    ids = np.full(shape, 3, dtype=np.uint8)
+    crops, crop_ids = CropSampler([image], [ids], crop=32, augment=True).draw(3, rng)
+    assert crops.shape == (3, 32, 32, n_channels)
+    assert (crop_ids == 3).all()
+    assert 0.1 < crops.min() <= crops.max() <= 1
+
+
+def test_transforms_are_drawn_independently(rng):
+    """A flat image tells of noise and tints, and the order of sectors around the middle of a mirrored one."""
+    rows, cols = np.indices((100, 100)) - 49.5
+    sectors = (np.arctan2(rows, cols) // (np.pi / 4) % 8).astype(np.uint8)
+    angles = np.linspace(0, 2 * np.pi, 64, endpoint=False)
+    around = tuple(np.round(31.5 + 24 * f(angles)).astype(int) for f in (np.sin, np.cos))
+    augment = augmenter(64, 2)
+    seen = []
+    for _ in range(200):
+        varied, ids = augment(np.full((100, 100, 2), 0.5, dtype=np.float32), sectors, rng)
+        order = np.diff(ids[around].astype(int), append=int(ids[around][0]))
+        is_mirrored = np.count_nonzero(order % 8 == 7) > np.count_nonzero(order % 8 == 1)
+        is_tinted = abs(np.subtract(*varied.mean(axis=(0, 1)))) > 2e-3
+        is_noisy = varied[:, :, 0].std() > 1e-4
+        seen.append((is_mirrored, is_tinted, is_noisy))
+    assert len(set(seen)) == 8
+    assert np.mean(seen, axis=0) == pytest.approx([0.5, 0.7, 0.3], abs=0.1)
+    assert abs(np.corrcoef(np.transpose(seen)) - np.eye(3)).max() < 0.2
+
+
+def test_displacements_have_the_stated_size(rng):
+    """Scales, turns and shears leave ramps straight: the rest is the displacement, in pixels by their slope."""
+    crop, side = 192, 560
+    rows, cols = np.indices((side, side), dtype=np.float32) / side
+    ramps = 0.48 + 0.04 * np.stack([rows, cols], axis=2)
+    plane = np.column_stack([np.ones(crop**2), *np.indices((crop, crop)).reshape(2, -1)])
+    augment = augmenter(crop, 2)
+    moves = []
+    for _ in range(30):
+        varied, _ = augment(ramps, np.zeros((side, side), dtype=np.uint8), rng)
+        if abs(np.diff(varied, n=2, axis=0)).max() > 1e-3:
+            continue  # noise
+        values = varied.reshape(-1, 2)
+        fit = np.linalg.lstsq(plane, values, rcond=None)[0]
+        rest = np.sqrt(np.mean((values - plane @ fit) ** 2, axis=0)) / np.linalg.norm(fit[1:], axis=0)
+        moves.append(rest)
+    size = np.sqrt(np.mean(np.square(moves), axis=1))
+    deformed = size[size > 0.5]
+    assert 0.2 < len(deformed) / len(moves) < 0.8
+    assert np.sqrt(np.mean(deformed**2)) == pytest.approx(_DISPLACEMENT, rel=0.15)
+    assert size[size <= 0.5].max() < 0.2
 
 
 def test_missing_albumentations_is_named(monkeypatch):
