@@ -324,7 +324,7 @@ def test_a_checkpoint_of_something_else_is_refused(change, tmp_path, weights_fil
             bank.set_params(n_steps=3)
         case "weights":
             bank.set_params(weights="random")
-    with pytest.raises(ConfigError, match="comes from other images, masks or options: give another path"):
+    with pytest.raises(ConfigError, match="comes from other images, masks or options: repeat that training"):
         bank.fit(images, masks, checkpoint=path)
 
 
