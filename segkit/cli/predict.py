@@ -65,6 +65,13 @@ def predict(
             help="Also tell touching objects apart, number and measure them: objects.csv, images.csv.",
         ),
     ] = False,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Less time, less exact: of networks that were trained, one at each scale and no symmetries.",
+        ),
+    ] = False,
     set_: Annotated[list[str] | None, data_option(*_KNOWN)] = None,
     resume: ResumeOption = False,
     dry_run: Annotated[
@@ -86,6 +93,10 @@ def predict(
     from segkit.segmentation.segmenter import load
 
     segmenter, data = load(model), read_data(set_, *_KNOWN)
+    if quick:
+        whole, segmenter = segmenter, segmenter.quick()
+        if segmenter is whole:
+            say("--quick changes nothing: no networks were trained for this model")
     if dry_run:
         _estimate(segmenter, images, data.axes, data.level)
         return

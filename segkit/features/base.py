@@ -324,7 +324,7 @@ class FilterBank(BaseEstimator, ABC):
         return
 
     def quick(self) -> FilterBank:
-        """Return a bank that takes less time and is less exact, if there is one."""
+        """Return a bank that takes less time and is less exact, itself if there is none."""
         return self
 
     @property
@@ -444,8 +444,10 @@ class CompositeBank(TiledBank):
             bank.forget()
 
     def quick(self) -> FilterBank:
-        """Return the bank of what the banks return; see `FilterBank.quick`."""
-        return self._of(bank.quick() for bank in self._used)
+        """Return the bank of what the banks return, itself if none is quicker; see `FilterBank.quick`."""
+        banks = [bank.quick() for bank in self._used]
+        is_same = all(quick is bank for quick, bank in zip(banks, self._used, strict=True))
+        return self if is_same else self._of(banks)
 
     def _of(self, banks: Iterable[FilterBank]) -> FilterBank:
         """Make a copy that uses other fitted banks."""

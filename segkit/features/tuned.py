@@ -213,6 +213,8 @@ class TunedBank(TiledBank):
 
     def quick(self) -> Self:
         """Return the bank with a single network at each scale and without symmetries."""
+        if not hasattr(self, "_networks"):  # a model that kept none of their channels
+            return self
         quick = copy(self)
         quick.symmetries = False
         quick._networks = {

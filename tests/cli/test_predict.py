@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -15,10 +16,13 @@ import pytest
 from segkit import Segmenter
 from segkit._common.lock import locked_folder
 from segkit.cli import terminated_as_by_ctrl_c
-from segkit.features import Module, ModuleBank
+from segkit.features import Module, ModuleBank, StackedBank, TunedBank
 from segkit.images import LabelMap, write_image, write_mask
+from segkit.networks.pyramid import PyramidNetwork
 from segkit.segmentation import folders
 from tests.cli.test_entry import restore_default_signals
+
+TWICE = np.ones((2, 2), dtype=np.uint8)
 
 
 def picture(seed):
@@ -54,6 +58,44 @@ def test_all_good_is_status_0(line, segkit, tmp_path):
     code, out, err = segkit(*line)
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == f"3 written, 0 skipped, 0 failed: see {tmp_path / 'out' / 'summary.csv'}"
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """A model of networks, one of each of two folds."""
+    path = tmp_path_factory.mktemp("tuned") / "m.segkit"
+    bank = StackedBank([TunedBank(weights="random", pyramid=(1.0,), n_steps=2)])
+    images, masks = zip(*(picture(seed) for seed in range(2)), strict=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of networks that have learnt nothing yet
+        segmenter = Segmenter(bank, selection_pixels=200, training_pixels=400).fit(
+            [np.kron(one, np.ones((2, 2))) for one in images], [np.kron(one, TWICE) for one in masks]
+        )
+    segmenter.save(path)
+    return path
+
+
+def test_a_quick_prediction_takes_one_network_and_is_none_of_all(tuned, line, segkit, monkeypatch):
+    runs, run = [], PyramidNetwork.forward
+    monkeypatch.setattr(
+        PyramidNetwork, "forward", lambda network, images: runs.append(network) or run(network, images)
+    )
+    line[1] = str(tuned)
+    code, out, err = segkit(*line, "--quick")
+    assert code == 0, err
+    assert "--quick" not in out
+    assert len(runs) == 3
+    assert "3 images up to date" in segkit(*line, "--quick", "--resume")[1]
+    assert len(runs) == 3
+    assert "up to date" not in segkit(*line, "--resume")[1]
+    assert len(runs) == 3 + 3 * 2 * 8
+
+
+def test_a_model_without_networks_has_no_quick_form(line, segkit):
+    out = segkit(*line, "--quick")[1].splitlines()
+    assert out[0] == "--quick changes nothing: no networks were trained for this model"
+    assert out[-1].startswith("3 written")
+    assert "3 images up to date" in segkit(*line, "--resume")[1]
 
 
 def test_masks_that_look_black_are_told(line, segkit, tmp_path):

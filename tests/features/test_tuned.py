@@ -481,3 +481,8 @@ def test_damaged_weights_are_refused(damage, several):
     with pytest.raises(InputError, match="copy it anew or train again") as caught:
         clone(bank).use_weights(damage(weights))
     assert "\n" not in str(caught.value)
+
+
+def test_a_bank_without_networks_is_its_own_quick_form():
+    bank = TunedBank()
+    assert bank.quick() is bank
