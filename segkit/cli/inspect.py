@@ -58,6 +58,7 @@ def _inspect_model(path: Path, *, explain: bool) -> None:
     echo(describe_model(header, explain=explain))
     if explain:
         for line in [
+            *segmenter.bank_.describe_training(),
             segmenter.objects_.describe(),
             *segmenter.alarms_.summarise(),
             *segmenter.alarms_.explain(),

@@ -336,6 +336,10 @@ class FilterBank(BaseEstimator, ABC):
         """Collect the weights that these channels need, by name; empty for a bank that is all formula."""
         return {}
 
+    def describe_training(self) -> list[str]:
+        """Describe what was trained besides the classifier, in sentences; most banks train nothing."""
+        return []
+
     def weights_origin(self) -> list[dict[str, str | None]]:
         """List ``model``, ``source`` and ``licence`` of weights that others trained; empty where nothing is known."""
         return []
@@ -468,6 +472,10 @@ class CompositeBank(TiledBank):
             for place, bank, _, own in self._split(wanted, n_image_channels)
             for name, weight in bank.weights_used(own, n_image_channels).items()
         }
+
+    def describe_training(self) -> list[str]:
+        """Describe what the banks trained."""
+        return [line for bank in self._used for line in bank.describe_training()]
 
     def weights_origin(self) -> list[dict[str, str | None]]:
         """List the origins of the weights of the banks."""

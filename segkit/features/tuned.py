@@ -19,12 +19,12 @@ from skimage.measure import block_reduce
 from segkit._common import FloatArray, Progress, entries_under, pass_on
 from segkit._common.arrays import digest_arrays
 from segkit._common.device import card_has_room, torch_device
-from segkit.errors import ConfigError, InputError
+from segkit.errors import ConfigError, InputError, count
 from segkit.features.backbone import Backbone, usual_window
 from segkit.features.base import Channel, FeatureMaps, FilterBank, TiledBank, as_image
 from segkit.features.networks import Pyramid, scales_of
 from segkit.features.tiles import Tile
-from segkit.features.weights import load_pretrained, load_weights, origin_of, read_weights
+from segkit.features.weights import imagenet_address, load_pretrained, load_weights, origin_of, read_weights
 from segkit.images.labels import UNLABELLED
 from segkit.images.sampling import block_folds, deal_images, sparse_images
 
@@ -294,13 +294,30 @@ class TunedBank(TiledBank):
             for name, value in network.state_dict().items()
         }
 
+    def describe_training(self) -> list[str]:
+        """Count the networks, and name scales, steps and initial weights."""
+        if not hasattr(self, "_networks"):
+            return []
+        scales = ", ".join(f"{float(scale):g}" for scale in self.scales_)
+        begun = "random weights"
+        for origin in self.weights_origin():
+            begun = f"weights of {origin['source']} (licence {origin['licence'] or 'unknown'})"
+        return [
+            f"Networks: {len(self._networks)} of {self.network}, {len(self._networks) // len(self.scales_)} at each scale "
+            f"({scales}), trained for {count(self.n_steps, 'step')} each, from {begun}."
+        ]
+
     def weights_origin(self) -> list[dict[str, str | None]]:
         """List the model, the source and the licence of the initial weights."""
         source = str(self.weights)
         if source == "random":
             return []
-        if source == "imagenet" and self.network != "mobilenet_v2":
-            return [origin_of(self.network)]
+        if source == "imagenet":
+            if self.network != "mobilenet_v2":
+                return [origin_of(self.network)]
+            return [
+                {"model": self.network, "source": imagenet_address(self.network), "licence": "BSD-3-Clause"}
+            ]
         return [{"model": self.network, "source": source, "licence": None}]
 
     def use_weights(self, weights: dict[str, NDArray[Any]]) -> None:

@@ -217,6 +217,8 @@ def _channels(summary: TrainingSummary) -> str:
         "ConditionalCovarianceSelector": " They predict the class best together.",
         "MMDSelector": f" They differ most between the classes, consistently from {_ONE[regions]} to {_ONE[regions]}.",
     }.get(summary.selector, "")
+    if sum(kept.values()) == summary.n_channels:
+        why = " Selection left none out."
     return (
         f"Channels: {sum(kept.values())} of {summary.n_channels} kept.{why} "
         f"Most are from {', '.join(f'{group} ({number})' for group, number in most)}."

@@ -91,6 +91,16 @@ def test_a_quick_prediction_takes_one_network_and_is_none_of_all(tuned, line, se
     assert len(runs) == 3 + 3 * 2 * 8
 
 
+def test_what_was_trained_is_explained(tuned, segkit):
+    code, out, err = segkit("inspect", tuned, "--explain")
+    assert (code, err) == (0, "")
+    assert (
+        "Networks: 2 of mobilenet_v2, 2 at each scale (1), trained for 2 steps each, from random weights.\n"
+        in out
+    )
+    assert "Channels: 1 of 1 kept. Selection left none out. Most are from logits at 1 (1)." in out
+
+
 def test_a_model_without_networks_has_no_quick_form(line, segkit):
     out = segkit(*line, "--quick")[1].splitlines()
     assert out[0] == "--quick changes nothing: no networks were trained for this model"

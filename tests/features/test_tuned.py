@@ -1,5 +1,6 @@
 import pickle
 import sys
+from copy import copy
 
 import numpy as np
 import pytest
@@ -486,3 +487,23 @@ def test_damaged_weights_are_refused(damage, several):
 def test_a_bank_without_networks_is_its_own_quick_form():
     bank = TunedBank()
     assert bank.quick() is bank
+
+
+@pytest.mark.parametrize(
+    ("weights", "told"),
+    [
+        ("random", "random weights"),
+        (
+            "imagenet",
+            "weights of https://download.pytorch.org/models/mobilenet_v2-b0353104.pth (licence BSD-3-Clause)",
+        ),
+        ("own.npz", "weights of own.npz (licence unknown)"),
+    ],
+)
+def test_training_is_described(single, weights, told):
+    bank = copy(single[2])
+    bank.weights = weights
+    assert bank.describe_training() == [
+        f"Networks: 4 of mobilenet_v2, 2 at each scale (1, 0.5), trained for 1 step each, from {told}."
+    ]
+    assert TunedBank(weights=weights).describe_training() == []

@@ -320,6 +320,12 @@ def test_threshold_of_strokes_and_of_blocks():
     )
 
 
+def test_selection_that_leaves_none_out_is_told():
+    assert explain_training(summary(n_channels=10), LABELS)[0] == (
+        "Channels: 10 of 10 kept. Selection left none out. Most are from b (7), a (3)."
+    )
+
+
 def test_light_kernels_have_less_than_a_percent():
     kernels = [kernel("linear a", 0.004), kernel("linear b", 0.006), kernel("matern gamma=1", 0.99, 1.0)]
     assert explain_training(summary(kernels=kernels, selector="other", criterion="power"), LABELS)[:2] == [
