@@ -22,6 +22,9 @@ segkit is under the BSD 3-Clause licence. A plain install (`pip install .`) brin
 part of segkit. Licences are SPDX expressions. The list is of Linux; other systems bring fewer packages. NVIDIA's libraries
 come with the torch of Linux and are not needed: [Smaller torch](install.md#smaller-torch).
 
+No weights of networks are part of segkit. `--config tuned` needs albumentations (MIT, in the extra `tuned`), and downloads
+torchvision's MobileNetV2 (BSD-3-Clause), trained on the photographs of ImageNet.
+
 | package | licence |
 |---|---|
 """

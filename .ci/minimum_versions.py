@@ -11,8 +11,9 @@ project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text
 extras = project["optional-dependencies"]
 optional = [
     one
-    for name in ("baselines", "objects", "annotate", "large", "foundation", "scale")
+    for name in ("tuned", "baselines", "objects", "annotate", "large", "foundation", "scale")
     for one in extras[name]
+    if not one.startswith(project["name"])  # an extra within
 ]
 oldest: dict[str, str] = {}
 for requirement in project["dependencies"] + optional:
