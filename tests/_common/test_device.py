@@ -6,7 +6,7 @@ import segkit
 from segkit import ScatteringBank
 from segkit._common.device import torch_device
 from segkit.errors import ConfigError
-from segkit.features import ConvNetBank, ModuleBank, OrbitAveraged, TimmBank
+from segkit.features import ConvNetBank, ModuleBank, OrbitAveraged, TimmBank, TunedBank
 
 HAS_CARD = torch.cuda.is_available()
 BANKS = {
@@ -26,7 +26,20 @@ def timm_bank():
     return TimmBank("test_vit", weights="random", window=32)
 
 
+def tuned_bank():
+    """A network that was not trained."""
+    from segkit.networks.pyramid import build
+
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        weights = build("mobilenet_v2", None, 3, 2).state_dict()
+    bank = TunedBank()
+    bank.use_weights({f"1/0/{name}": value.half().numpy() for name, value in weights.items()})
+    return bank
+
+
 BANKS["timm"] = timm_bank
+BANKS["tuned"] = tuned_bank
 IMAGE = np.random.default_rng(0).random((40, 48, 3), dtype=np.float32)
 
 
