@@ -102,6 +102,12 @@ class Settings(_Strict):
     source: Literal["strokes", "model"]
 
 
+class TrainNetwork(_Strict):
+    """Train a network on all labels, or end its training."""
+
+    op: Literal["train_network", "cancel_network"]
+
+
 class Export(_Strict):
     """Write model and masks."""
 
@@ -116,7 +122,7 @@ class TileQuery(BaseModel):
     high: FiniteFloat | None = None
 
 
-Message = About | View | Stroke | Command | SetClasses | SetAxes | Settings | Export
+Message = About | View | Stroke | Command | SetClasses | SetAxes | Settings | TrainNetwork | Export
 _READER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="op")])
 
 

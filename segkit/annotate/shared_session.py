@@ -32,6 +32,7 @@ from segkit.live import (
     Failed,
     Labels,
     LiveSession,
+    Network,
     Objects,
     Prediction,
     Project,
@@ -156,6 +157,7 @@ class SharedSession:
             "has_model": self.session.has_model,
             "output": str(self.project.output),
             "applied": self._last.get(page, 0),
+            "network": asdict(self.session.network),
             **self._settings(),
         }
         tab.send("hello", greeting)
@@ -201,6 +203,8 @@ class SharedSession:
                 await self._set_axes(message.axes)
             case messages.Settings():
                 await self._set(message)
+            case messages.TrainNetwork():
+                self._start(run_in_threadpool(getattr(self.session, message.op)), tab)
             case messages.Export():
                 self._start(self._export(tab), tab)
 
@@ -344,6 +348,8 @@ class SharedSession:
                 self._send_to_all("status", asdict(event))
             case Expected():
                 self._send_to_all("expected", asdict(event))
+            case Network():
+                self._tell("network", {"op": "network", **asdict(event)})
 
     def _tell(self, slot: str, message: Mapping[str, Any] | bytes, *, image: str | None = None) -> None:
         """Send a message to all tabs, or to those that show an image."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
 from fractions import Fraction
@@ -56,6 +58,18 @@ _BYTES_ON_THE_WAY = 500
 _REACH = 96
 # The symmetries of the square: whether rows and columns are swapped, then reversed.
 _SYMMETRIES = [(swap, rows, cols) for swap in (False, True) for rows in (1, -1) for cols in (1, -1)]
+# What is called before each pass of a network; see `interruptible`.
+_before_pass: ContextVar[Callable[[], object]] = ContextVar("before_pass", default=lambda: None)
+
+
+@contextmanager
+def interruptible(check: Callable[[], object]) -> Iterator[None]:
+    """Call a function before each pass of a network: an error that it raises ends the computation of maps."""
+    token = _before_pass.set(check)
+    try:
+        yield
+    finally:
+        _before_pass.reset(token)
 
 
 class _Part(NamedTuple):
@@ -184,7 +198,7 @@ class TunedBank(TiledBank):
         parts = [_Part(scale, fold) for scale in self.scales_ for fold in range(len(held_out))]
         initial = self._initial_weights()
         saved = Checkpoint(checkpoint, self._digest(arrays, ids, parts, initial))
-        for place, part in list(enumerate(parts))[len(saved.finished) :]:
+        for place, part in progress(list(enumerate(parts))[len(saved.finished) :], "Networks"):
             pairs = zip(ids, held_out[part.fold], strict=True)
             learnt = [np.where(_guarded(out), np.uint8(UNLABELLED), mask) for mask, out in pairs]
             training = self._start(arrays, learnt, part, initial)
@@ -471,6 +485,7 @@ class TunedBank(TiledBank):
         stride, multiple = self._strides
         outputs = np.empty((self.n_classes_, *(side // stride for side in image.shape[:2])), dtype=np.float32)
         for tile in cut(image.shape, _REACH, multiple):
+            _before_pass.get()()
             found = network(_as_batch(image[tile.seen][None], torch_device()))[0].cpu().numpy()
             core, inner = (
                 tuple(slice(side.start // stride, side.stop // stride) for side in sides)

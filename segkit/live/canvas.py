@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from copy import copy
 from itertools import product
@@ -20,15 +21,19 @@ from segkit.live.learner import LiveModel
 from segkit.segmentation.alarms import expected_iou
 from segkit.segmentation.dense import decide_in
 from segkit.segmentation.segmenter import Segmenter
+from segkit.segmentation.summary import HeldOutScores
 
 # Side in pixels of the blocks of the fine prediction.
 BLOCK = 256
+# Images whose decisions by an opened model stay in memory.
+IMAGES_KNOWN = 8
 
 
 class Canvas:
     """Decisions of a model at the pixels of an image, as far as they are known.
 
-    `coarse` (h, w, n_outputs) are the decisions on the coarse grid of `features`; without `features`, at every pixel.
+    `coarse` (h, w, n_outputs) are the decisions on the coarse grid of `features`; without `features`, at every pixel, and by
+    `opened`.
     """
 
     def __init__(
@@ -39,8 +44,10 @@ class Canvas:
         *,
         key: str,
         features: ImageFeatures | None = None,
+        opened: OpenedModel | None = None,
     ) -> None:
-        self.key, self.features = key, features
+        self.key, self.features, self.opened = key, features, opened
+        self.is_final = opened is not None  # no better model is to paint it
         self.shape = (coarse.shape[0], coarse.shape[1]) if features is None else features.shape
         self._coarse, self._stride = coarse, 1 if features is None else features.stride
         self._fine = coarse if self._stride == 1 else np.empty((*self.shape, coarse.shape[2]), np.float32)
@@ -167,31 +174,41 @@ class OpenedModel:
                 f"the model knows class {unknown[0]!r}, the project {', '.join(map(repr, value_of))}: name the classes "
                 f"as the model does, --classes {','.join(names)}"
             )
-        self._segmenter = segmenter
+        self.segmenter = segmenter
         values = np.array([value_of[name] for name in names], dtype=np.uint8)
         self._model = LiveModel(values, segmenter.classifier_, segmenter.rule_)
+        # of images seen last: the image, and the decisions
+        self._known: OrderedDict[str, tuple[FloatArray, FloatArray]] = OrderedDict()
 
     def paint(self, image: FloatArray, generation: int, *, key: str) -> Canvas:
         """Predict a whole image (H, W, C)."""
-        n_channels = self._segmenter.n_image_channels_
+        n_channels = self.segmenter.n_image_channels_
         if not fits(kind_of(image), n_channels):
             raise InputError(
                 f"{key}: {count(image.shape[2], 'channel')}, the opened model was trained on {n_channels}: give images "
                 "of the same kind"
             )
-        decisions = np.atleast_3d(self._segmenter.decision_function(with_channels(image, n_channels)))
-        return Canvas(self._model, decisions, generation, key=key)
+        known, decisions = self._known.pop(key, (image[:0], image[:0]))
+        if not np.array_equal(known, image):
+            decisions = np.atleast_3d(self.segmenter.decision_function(with_channels(image, n_channels)))
+        self._known[key] = image, decisions
+        while len(self._known) > IMAGES_KNOWN:
+            self._known.popitem(last=False)
+        return Canvas(self._model, decisions, generation, key=key, opened=self)
+
+    def knows(self, key: str) -> bool:
+        """Whether an image was painted lately, so that it takes no time to paint it again."""
+        return key in self._known
 
     @property
-    def held_out_object_iou(self) -> float | None:
-        """Object IoU on training images that were held out."""
-        held_out = self._segmenter.summary_.held_out
-        return None if held_out is None or held_out.regions != "images" else held_out.object_iou
+    def held_out(self) -> HeldOutScores | None:
+        """Scores on training images that were held out."""
+        return self.segmenter.held_out_
 
     def find_objects(self, image: FloatArray) -> tuple[NDArray[np.int32], str]:
         """Find the objects of an image (H, W, C) as the model does; also say how."""
-        found = self._segmenter.segment(with_channels(image, self._segmenter.n_image_channels_), objects=True)
-        return found.objects, self._segmenter.objects_.rule
+        found = self.segmenter.segment(with_channels(image, self.segmenter.n_image_channels_), objects=True)
+        return found.objects, self.segmenter.objects_.rule
 
 
 def _as_bytes(values: FloatArray) -> NDArray[np.uint8]:

@@ -12,6 +12,7 @@ from segkit.errors import SegkitError
 from segkit.live.drawing import Patch
 
 Task = Literal["features", "learning", "painting", "idle", "needs labels", "paused"]
+Shown = Literal["kernel machine", "network", "model"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +161,32 @@ class Advised:
 
 
 @dataclass(frozen=True)
+class Network:
+    """The network of a session, and whose predictions are shown.
+
+    Parameters
+    ----------
+    state : {"none", "training", "current", "earlier"}
+        Whether there is a network, trained on the labels as they are or on earlier ones, or one is being trained.
+    shown : {"kernel machine", "network", "model"}
+        Whose predictions are shown: those of the kernel machine, which follows the strokes, of the network, which is shown
+        as long as labels stay as it knows them, or of the model that the session was opened with.
+    text : str
+        The state in words.
+    done : float
+        Share of the training that is done.
+    seconds_left : float or None
+        Time that the training still takes; None if it is not known.
+    """
+
+    state: Literal["none", "training", "current", "earlier"]
+    shown: Shown
+    text: str
+    done: float = 0.0
+    seconds_left: float | None = None
+
+
+@dataclass(frozen=True)
 class Failed:
     """Something went wrong, nothing is lost; the message says in one line what was given, what is needed, and the cure."""
 
@@ -180,4 +207,4 @@ def explain(error: BaseException) -> str:
     )
 
 
-Event = Labels | Saved | Prediction | Status | Checked | Objects | Expected | Failed
+Event = Labels | Saved | Prediction | Status | Checked | Objects | Expected | Network | Failed

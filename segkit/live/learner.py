@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray, pass_on
+from segkit._common.arrays import digest_arrays
 from segkit._common.threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.features import FeatureMaps
@@ -62,6 +63,7 @@ class Labelled:
     """Labelled pixels of an image in an order that does not depend on what else is labelled."""
 
     shape: tuple[int, int]
+    digest: str
     counts: dict[int, int]  # by mask value
     first: dict[int, IntArray]  # flat indices of the pixels that are drawn first, by mask value
 
@@ -80,7 +82,13 @@ class Labelled:
             int(value): int(number)
             for value, number in zip(*np.unique(values, return_counts=True), strict=True)
         }
-        return cls(labels.shape, counts, {value: _first(at[values == value]) for value in counts})
+        first = {value: _first(at[values == value]) for value in counts}
+        return cls(labels.shape, digest_labels(labels), counts, first)
+
+
+def digest_labels(labels: NDArray[np.uint8]) -> str:
+    """Hash a label image (H, W)."""
+    return digest_arrays({"labels": labels})
 
 
 def _first(pixels: IntArray) -> IntArray:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import shlex
+import tempfile
 import threading
 import time
 from collections import OrderedDict, deque
@@ -14,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import yaml
@@ -26,8 +28,9 @@ from segkit._common.threads import single_threaded_blas
 from segkit.config.schema import Config
 from segkit.errors import ConfigError, InputError, OutputError, SegkitError, count
 from segkit.features import FilterBank
-from segkit.images import UNLABELLED
-from segkit.images.alike import fits, kind_of, with_channels
+from segkit.features.tuned import interruptible
+from segkit.images import UNLABELLED, LabelMap
+from segkit.images.alike import check_kinds, common_channels, fits, kind_of, with_channels
 from segkit.live.advice import LabelledPixels, glimpse, suggest_images, suggest_regions
 from segkit.live.arrays import ArrayProject
 from segkit.live.cache import FeatureCache
@@ -42,18 +45,22 @@ from segkit.live.events import (
     ExpectedPoint,
     Failed,
     Labels,
+    Network,
     Objects,
     Saved,
+    Shown,
     Status,
     Task,
     explain,
 )
 from segkit.live.features import Box, ImageFeatures
-from segkit.live.learner import Labelled, Learner, LiveModel
+from segkit.live.learner import Labelled, Learner, LiveModel, digest_labels
+from segkit.live.network import NetworkTrainer
 from segkit.live.project import Project
 from segkit.objects.annotated import AnnotatedRegions
 from segkit.segmentation.object_model import ObjectModel
-from segkit.segmentation.segmenter import Segmenter, default_bank
+from segkit.segmentation.segmenter import Segmenter, default_bank, load
+from segkit.segmentation.summary import HeldOutScores
 
 _logger = logging.getLogger(__name__)
 Listener = Callable[[Event], None]
@@ -66,7 +73,7 @@ QUIET_TO_LOOK_AHEAD = 1.5
 SECONDS_TO_SAVE_AGAIN = 2.0
 # Images whose features stay at hand.
 IMAGES_AT_HAND = 8
-_PROGRESS, _MODEL, _OPTIONS = "progress.json", "model.segkit", "train.yaml"
+_PROGRESS, _MODEL, _OPTIONS, _NETWORK = "progress.json", "model.segkit", "train.yaml", "network"
 _CLOSED = "the session is closed: open a new one"
 
 
@@ -85,6 +92,8 @@ class HandOver(NamedTuple):
         The ``segkit train`` command that makes the same model, to rounding.
     objects : str
         How the model counts objects, in words; empty without a background.
+    shown : {"kernel machine", "network"}
+        Which of the two the model is: the one whose predictions are shown.
     """
 
     model: Path
@@ -92,6 +101,11 @@ class HandOver(NamedTuple):
     options: Path
     command: str
     objects: str
+    shown: Shown = "kernel machine"
+
+
+class _InterruptedError(Exception):
+    """A prediction is not wanted any more."""
 
 
 class LiveSession:
@@ -108,6 +122,8 @@ class LiveSession:
     model : Segmenter, optional
         A trained model whose predictions are shown until `use` asks for those of the strokes. Its classes must have the
         names of the project's.
+    network : Config, optional
+        Options whose first bank `train_network` trains, ``configs/tuned.yaml`` by default; all else is as in `config`.
 
     Attributes
     ----------
@@ -131,6 +147,11 @@ class LiveSession:
     added; else the SVM starts from its last planes. The penalty is the usual one for the number of images. Threshold,
     probabilities and the expected accuracy come from held-out images (blocks, of a single one) once drawing has paused for
     a moment. `export` trains as ``segkit train`` does, on the same labels.
+
+    The kernel machine answers at once, a network knows more. `train_network` trains one on the labels as they are, in a
+    process of its own, while drawing goes on. Once it is trained, its predictions take the place of the kernel machine's,
+    until a label changes; undo brings them back. `export` then writes the network. It is kept in the folder of the project,
+    so that a session that is opened again with the same labels has it.
 
     Examples
     --------
@@ -159,6 +180,7 @@ class LiveSession:
         config: Config | None = None,
         cache: FeatureCache | None = None,
         model: Segmenter | None = None,
+        network: Config | None = None,
     ) -> None:
         self.project = project
         self._config = Config() if config is None else config
@@ -167,6 +189,21 @@ class LiveSession:
         self._cache = FeatureCache() if cache is None else cache
         self._opened = None if model is None else OpenedModel(model, project.classes)
         self._source: Source = "strokes" if model is None else "model"
+        tuned = (network or Config.load(Path("tuned"))).bank
+        self._network_config = self._config.model_copy(
+            update={"bank": tuned[0] if isinstance(tuned, tuple) else tuned}
+        )
+        self._folder = None if project.output is not None else tempfile.TemporaryDirectory(prefix="segkit-")
+        folder = Path(self._folder.name) if self._folder is not None else project.output
+        assert folder is not None
+        self._trainer = NetworkTrainer(
+            folder / _NETWORK, self._network_changed, lambda told: self._emit(Failed(told))
+        )
+        # of the labels as they are, None if it is to be found out; that of the network read last
+        self._digest: str | None = None
+        self._read: tuple[str, OpenedModel] | None = None
+        self._network: OpenedModel | None = None  # of the labels as they are
+        self._told_network: Network | None = None
         self._live = True
         self._listeners: list[Listener] = []
         self._features: OrderedDict[str, ImageFeatures] = OrderedDict()
@@ -216,10 +253,11 @@ class LiveSession:
         self.close()
 
     def close(self) -> None:
-        """Save what is not saved, and stop."""
+        """Save what is not saved, and stop; a training of a network ends, and goes on when it is asked for again."""
         with self._news:
             self._closing = True
             self._news.notify_all()
+        self._trainer.cancel()
         worker, saver = self._threads
         saver.join()
         # before the worker ends, which may take minutes: whoever ends the program may not wait
@@ -235,6 +273,8 @@ class LiveSession:
             answer.set_exception(InputError(_CLOSED))
         self._calls.clear()
         self._is_idle.set()  # nobody is to wait for what will not come
+        if self._folder is not None:
+            self._folder.cleanup()
         if faults:
             raise faults[0]
 
@@ -267,6 +307,20 @@ class LiveSession:
     def has_model(self) -> bool:
         """Whether a trained model was opened."""
         return self._opened is not None
+
+    @property
+    def network(self) -> Network:
+        """The network, and whose predictions are shown."""
+        shown: Shown = (
+            "model" if self._source == "model" else "kernel machine" if self._network is None else "network"
+        )
+        if (report := self._trainer.report) is not None:
+            return Network("training", shown, *report)
+        if self._trainer.trained is None:
+            return Network("none", shown, "No network yet")
+        if self._trainer.trained == self._digest:
+            return Network("current", shown, "Network of the labels as they are")
+        return Network("earlier", shown, "Network of earlier labels: train it again")
 
     @property
     def points(self) -> tuple[ExpectedPoint, ...]:
@@ -328,6 +382,8 @@ class LiveSession:
     def set_classes(self, classes: list[LabelClass]) -> None:
         """Rename, recolour or add classes; see `Project.set_classes`."""
         self.project.set_classes(classes)
+        self._put_network_aside()
+        self._wake()
 
     def set_axes(self, axes: str) -> None:
         """Name the axes of files that do not name them, and read all images anew; see `Project.set_axes`."""
@@ -340,6 +396,7 @@ class LiveSession:
             self._ahead.clear()
             self._broken.clear()
             self._n_channels = self._learner = self._model = None
+            self._put_network_aside()
             with self._news:
                 self._stale = set(self.project.annotated())
                 self._needs_fit = bool(self._stale)
@@ -355,7 +412,43 @@ class LiveSession:
             if source != self._source:
                 self._source, self._canvas = source, None
                 self._generation += 1
+        self._tell_network()
         self._wake()
+
+    def train_network(self) -> None:
+        """Train a network on all labels, in a process of its own; `Network` events say how far it is.
+
+        What was trained before the session ended, or before `cancel_network`, is not trained again if labels are the same.
+        With labels of fewer than two classes, while a network is trained, and if there is one of these labels already, it
+        raises an InputError. What is missing for the training is told by a `Failed` event.
+        """
+        masks = {key: self.project.labels(key).snapshot()[0] for key in self.project.annotated()}
+        if len({value for mask in masks.values() for value in np.unique(mask)} - {UNLABELLED}) < 2:
+            raise InputError("too little is labelled yet: draw strokes of two classes or more, then train")
+        digest = self._digest_of({key: digest_labels(mask) for key, mask in masks.items()})
+        if digest == self._trainer.trained:
+            raise InputError("the network knows all labels: draw where it errs, then train it again")
+        images = {key: self.project.image(key) for key in masks}  # refused if not the one that was labelled
+        kinds = {key: kind_of(image) for key, image in images.items()}
+        check_kinds(kinds)
+        n_channels = common_channels(kinds)
+        assert n_channels is not None  # or check_kinds would have raised
+        options = self.project.training_options()
+        with self._news:
+            if self._closing:
+                raise InputError(_CLOSED)
+            self._trainer.start(
+                digest,
+                self._network_config.build(),
+                images=[with_channels(image, n_channels) for image in images.values()],
+                masks=list(masks.values()),
+                label_map=LabelMap(options["labels"], options["unlabelled"]),
+            )
+        self._tell_network()
+
+    def cancel_network(self) -> None:
+        """End the training of a network, if there is one."""
+        self._trainer.cancel()
 
     def predict(self, key: str) -> tuple[NDArray[np.uint8], FloatArray]:
         """Predict a whole image with the model as it is.
@@ -368,7 +461,8 @@ class LiveSession:
         with self._work:
             self._refit_if_due()
             canvas = self._canvas
-            if canvas is None or canvas.key != key or canvas.generation != self._generation:
+            is_new = canvas is not None and (canvas.key, canvas.generation) == (key, self._generation)
+            if canvas is None or not is_new or canvas.opened is not self._opened_model:
                 canvas = self._new_canvas(key)
             if canvas is None:
                 raise InputError("nothing is predicted yet: draw strokes of two classes or more")
@@ -401,6 +495,8 @@ class LiveSession:
     def export(self, *, model: str | Path | None = None, progress: Progress | None = None) -> HandOver:
         """Train on all labels as ``segkit train`` does, write the model, and return the command that repeats it.
 
+        Where a network is shown, its model is written instead, which is trained already.
+
         The model file is by default ``model.segkit`` in the folder of the project; `progress` is as for
         `Segmenter.fit`. With labels of fewer than two classes it raises an InputError.
         """
@@ -411,9 +507,7 @@ class LiveSession:
         with self._news:
             if self._closing:
                 raise InputError(_CLOSED)
-            self._calls.append(
-                (partial(hand_over, self.project, self._config, progress, model=model), answer)
-            )
+            self._calls.append((partial(self._hand_over, progress, model), answer))
             self._news.notify_all()
         return answer.result()
 
@@ -453,6 +547,16 @@ class LiveSession:
             except BaseException as error:  # told to the thread that asked
                 answer.set_exception(error)
 
+    def _hand_over(self, progress: Progress | None, model: str | Path | None) -> HandOver:
+        """Train the kernel machine on all labels, or take the network if it is shown, and write the model."""
+        while self._find_network():
+            pass
+        if self.network.shown == "network" and self._network is not None:
+            trained = self._network.segmenter
+            written = hand_over(self.project, self._network_config, model=model, trained=trained)
+            return written._replace(shown="network")
+        return hand_over(self.project, self._config, progress, model=model)
+
     def _rest(self) -> None:
         with self._news:
             # what fell due after the last step began may not have been seen by it
@@ -481,7 +585,9 @@ class LiveSession:
         if (
             (shown is not None and self._advance(shown))
             or (self._live and self._needs_fit and self._refit())
+            or self._find_network()
             or (shown is not None and self._paint(shown))
+            or (self._canvas is not None and self._paint_by_network(self._canvas))
             or (self._is_due(self._evaluate_at) and self._evaluate())
             or (self._canvas is not None and self._finish(self._canvas))
         ):
@@ -560,13 +666,8 @@ class LiveSession:
 
     def _refit(self) -> bool:
         """Refit, or do a piece of what it needs; False if nothing can be learnt yet."""
-        for key in sorted(self._stale - self._broken):
-            with self._leaving_out(key):
-                drawing = self.project.labels(key)
-            self._stale.discard(key)
-            self._labelled[key] = Labelled.of(drawing.snapshot()[0])
-            self._regions.pop(key, None)
-        annotated = [key for key, one in self._labelled.items() if one.counts and key not in self._broken]
+        self._read_labels()
+        annotated = self._annotated()
         for key in annotated:
             if key not in self._glimpses and self._advance(key):
                 return True
@@ -586,17 +687,97 @@ class LiveSession:
                 self._canvas = None
         return True
 
+    def _read_labels(self) -> None:
+        """Read the labels that have changed."""
+        for key in sorted(self._stale - self._broken):
+            with self._leaving_out(key):
+                drawing = self.project.labels(key)
+            self._stale.discard(key)
+            self._labelled[key] = Labelled.of(drawing.snapshot()[0])
+            self._regions.pop(key, None)
+
+    def _annotated(self) -> list[str]:
+        return [key for key, one in self._labelled.items() if one.counts and key not in self._broken]
+
+    def _find_network(self) -> bool:
+        """Show the network if it was trained on the labels as they are, else the kernel machine; False if that is so."""
+        if self._digest is None:
+            self._read_labels()
+            with self._news:
+                if self._stale - self._broken:  # strokes that came in meanwhile
+                    return True
+                self._digest = self._digest_of({key: self._labelled[key].digest for key in self._annotated()})
+            self._tell_network()
+        digest = self._digest
+        if self._network is not None or digest is None or digest != self._trainer.trained:
+            return False
+        if self._read is None or self._read[0] != digest:
+            try:
+                trained = load(self._trainer.path_of(digest))
+                self._read = digest, OpenedModel(trained, self.project.classes)
+            except SegkitError as error:
+                self._trainer.trained = None  # it can be trained again
+                self._emit(Failed(explain(error)))
+                self._tell_network()
+                return True
+        with self._news:
+            if self._digest != digest:
+                return True
+            # what the kernel machine predicts stays until the network's prediction is there
+            self._network = self._read[1]
+        self._note_expected(self._read[1].held_out)
+        self._tell_network()
+        return True
+
+    def _digest_of(self, labels: dict[str, str]) -> str:
+        """Hash all that a network is trained on: digests of labels by image, and options."""
+        told = [training_options(self.project, self._network_config), sorted(labels.items())]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+
+    def _put_network_aside(self) -> None:
+        """Show the kernel machine, as labels have changed, until it is known whether the network was trained on these."""
+        with self._news:
+            self._digest = None
+            if self._network is not None:
+                self._network = None
+                if self._source == "strokes":
+                    self._canvas = None
+                    self._generation += 1
+        self._tell_network()
+
+    def _network_changed(self) -> None:
+        self._tell_network()
+        self._wake()
+
+    def _tell_network(self) -> None:
+        with self._news:  # of two threads, the later one tells the later state
+            network = self.network
+            if network != self._told_network:
+                self._told_network = network
+                self._emit(network)
+
     def _sample(self, key: str, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> FloatArray:
         while self._advance(key):  # from the cache, if more images are annotated than stay at hand
             pass
         return self._features_of(key).sample(rows, cols)
 
-    def _new_canvas(self, key: str) -> Canvas | None:
-        """Begin to paint an image with the model at hand, or None without one."""
-        generation = self._generation
-        if self._source == "model" and self._opened is not None:
+    def _new_canvas(self, key: str, *, at_once: bool = False) -> Canvas | None:
+        """Begin to paint an image with the model at hand, or None without one.
+
+        `at_once` the kernel machine begins where a network would take its time.
+        """
+        generation, opened = self._generation, self._opened_model
+        if (
+            at_once
+            and opened is self._network
+            and opened is not None
+            and not opened.knows(key)
+            and self._model
+        ):
+            opened = None
+        if opened is not None:
             with self._leaving_out(key):
-                return self._opened.paint(self.project.image(key), generation, key=key)
+                return opened.paint(self.project.image(key), generation, key=key)
         if self._model is None:
             return None
         while self._advance(key):
@@ -612,15 +793,45 @@ class LiveSession:
         canvas, source = self._canvas, self._source
         if canvas is not None and canvas.key == key:
             return self._paint_block(canvas, self._box or (0, 0, *canvas.shape))
-        canvas = self._new_canvas(key)
+        canvas = self._new_canvas(key, at_once=True)
         if canvas is not None:
             self._keep(canvas, source)
         return canvas is not None
 
+    @property
+    def _opened_model(self) -> OpenedModel | None:
+        """The model that was opened or the network, if one of them is shown."""
+        return self._opened if self._source == "model" else self._network
+
+    def _paint_by_network(self, canvas: Canvas) -> bool:
+        """Predict by the network what the kernel machine has painted; False if there is none, or it has done so."""
+        network, key = self._network, canvas.key
+        if network is None or self._opened_model is not network or canvas.is_final:
+            return False
+
+        def check() -> None:
+            if self._closing or self._calls or self._opened_model is not network or self._shown != key:
+                raise _InterruptedError
+
+        self._emit_status("painting", key, 0.0, "Predicting by the network")
+        with suppress(_InterruptedError), interruptible(check):
+            check()
+            canvas.is_final = True  # if it fails, the kernel machine's prediction stays
+            with self._news:
+                self._generation += 1
+            try:
+                painted = network.paint(self.project.image(key), self._generation, key=key)
+            except _InterruptedError:
+                canvas.is_final = False
+                raise
+            self._keep(painted, "strokes")
+        return True
+
     def _keep(self, canvas: Canvas, source: Source) -> None:
         """Keep a new canvas, unless another image or other predictions were asked for while it was made."""
         with self._news:
-            if (canvas.key, source) == (self._shown, self._source):
+            is_wanted = canvas.opened in (None, self._opened_model)
+            if is_wanted and (canvas.key, source) == (self._shown, self._source):
                 self._canvas = canvas
 
     def _finish(self, canvas: Canvas) -> bool:
@@ -644,8 +855,8 @@ class LiveSession:
 
     def _check(self, canvas: Canvas) -> None:
         """Compute what object IoU the painted prediction is expected to have."""
-        opened = self._opened if canvas.features is None else None
-        held_out = self._held_out_object_iou if opened is None else opened.held_out_object_iou
+        opened = canvas.opened
+        held_out = self._held_out_object_iou if opened is None else _object_iou(opened.held_out)
         expected = None if held_out is None else canvas.expected_object_iou()
         known = None if held_out is None or expected is None else min(expected, held_out)
         self._emit(Checked(canvas.key, canvas.generation, known))
@@ -653,7 +864,7 @@ class LiveSession:
     def _find_objects(self, canvas: Canvas) -> None:
         if canvas.background != self.project.classes[0].value:
             return
-        if canvas.features is None and self._opened is not None:
+        if canvas.opened is not None and canvas.opened is self._opened:
             labels, rule = self._opened.find_objects(self.project.image(canvas.key))
         else:
             objects = self._objects()
@@ -679,23 +890,27 @@ class LiveSession:
             return True
         model, scores = evaluated
         self._model = model
-        # blocks of one image say nothing about others
-        object_iou = scores.object_iou if scores.regions == "images" else None
-        self._held_out_object_iou = object_iou
+        self._held_out_object_iou = _object_iou(scores)
         with self._news:
             self._generation += 1
         canvas = self._canvas
         if canvas is not None and canvas.features is not None:
             self._keep(canvas.read_as(model, self._generation), "strokes")
-        if object_iou is None:
-            return True
+        if self._network is None:
+            self._note_expected(scores)
+        return True
+
+    def _note_expected(self, scores: HeldOutScores | None) -> None:
+        """Add a point to the curve of expected accuracy, unless no other image was held out."""
+        object_iou = _object_iou(scores)
+        if scores is None or object_iou is None:
+            return
         low, high = scores.object_iou_interval or (None, None)
         n_images = sum(bool(one.counts) for one in self._labelled.values())
         point = ExpectedPoint(self._n_strokes, n_images, object_iou, low, high, scores.mean_iou)
         self._points = [old for old in self._points if old.n_strokes < point.n_strokes] + [point]
         self._write_progress()
         self._emit(Expected(tuple(self._points)))
-        return True
 
     def _look_ahead(self) -> bool:
         """Keep maps on disk, and compute features of the next images, a piece at a time."""
@@ -737,6 +952,7 @@ class LiveSession:
             self._needs_fit = True
             self._unsaved[key] = None
             is_closed = self._closing
+        self._put_network_aside()
         if is_closed:  # nobody else will
             self.project.save(key)
         self._emit(Labels(key, patch, self.project.labels(key).version))
@@ -809,29 +1025,43 @@ def _bank_to_draw_with(segmenter: Segmenter) -> FilterBank:
     return bank
 
 
+def _object_iou(scores: HeldOutScores | None) -> float | None:
+    """Return the object IoU of held-out images; blocks of one image say nothing about others."""
+    return None if scores is None or scores.regions != "images" else scores.object_iou
+
+
+def training_options(project: Project | ArrayProject, config: Config) -> dict[str, Any]:
+    """Return the options with which ``segkit train`` trains on the label images of a project."""
+    options = config.model_dump(
+        mode="json", exclude_unset=True
+    )  # the name of a bank is a default of its options
+    data = options.get("data", {})
+    of_images = {key: data[key] for key in ("axes", "range") if data.get(key) is not None}
+    if isinstance(project, Project) and (named := project.reading.unnamed) is not None:
+        # planes need no option: there is a label image of each, and new files are read alike
+        of_images |= {"axes": named} if len(named) > len("ZYX") or "C" in named else {}
+    of_masks = project.training_options() | {"masks": "classes", "only_annotated": True}
+    return options | {"data": of_images | of_masks}
+
+
 def hand_over(
     project: Project | ArrayProject,
     config: Config,
     progress: Progress | None = None,
     *,
     model: str | Path | None = None,
+    trained: Segmenter | None = None,
 ) -> HandOver:
-    """Train on the saved label images of a project, as ``segkit train`` does."""
+    """Train on the saved label images of a project, as ``segkit train`` does, or write what was `trained` on them."""
     if not project.annotated():
         raise InputError("nothing is labelled yet: draw strokes of two classes or more, then export")
-    options = config.model_dump(mode="json", exclude_defaults=True)
-    of_images = {key: value for key, value in options.get("data", {}).items() if key in ("axes", "range")}
-    if isinstance(project, Project) and (named := project.reading.unnamed) is not None:
-        # planes need no option: there is a label image of each, and new files are read alike
-        of_images |= {"axes": named} if len(named) > len("ZYX") or "C" in named else {}
-    of_masks = project.training_options() | {"masks": "classes", "only_annotated": True}
-    options["data"] = of_images | of_masks
+    options = training_options(project, config)
     settings = Config.from_options(options)
     images, masks = project.training_files()
     assert project.output is not None  # else training_files would have raised
     files = HandOver(Path(model or project.output / _MODEL), masks, project.output / _OPTIONS, "", "")
     dataset = settings.data.load_pairs(images, masks)
-    segmenter = settings.build(z_spacing=dataset.z_spacing).fit(
+    segmenter = trained or settings.build(z_spacing=dataset.z_spacing).fit(
         dataset.images, dataset.masks, label_map=dataset.label_map, progress=progress
     )
     segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)

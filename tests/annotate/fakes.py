@@ -21,6 +21,7 @@ from segkit.live import (
     HandOver,
     ImageEntry,
     Labels,
+    Network,
     Objects,
     Prediction,
     Saved,
@@ -59,6 +60,7 @@ class FakeProject(ArrayProject):
 class FakeSession:
     has_model = False
     object_iou = None
+    network = Network("none", "kernel machine", "No network yet")
 
     def __init__(self, project):
         self.project, self.live, self.source, self.closed = project, True, "strokes", False
@@ -121,6 +123,16 @@ class FakeSession:
             f"segkit train images {masks} -o {model}",
             "each counts.",
         )
+
+    def train_network(self):
+        if self.network.state == "training":
+            raise InputError("a network is being trained already: wait until it is, or cancel it")
+        self.network = Network("training", "kernel machine", "Network 1 of 9", 0.1, 80.0)
+        self.emit(self.network)
+
+    def cancel_network(self):
+        self.network = FakeSession.network
+        self.emit(self.network)
 
     def close(self):
         self.closed = True

@@ -22,6 +22,8 @@ VALID = [
     {"op": "suggest", "image": "a"},
     {"op": "classes", "classes": [{"value": 0, "name": "background", "colour": "#56b4e9"}]},
     {"op": "settings", "live": True, "source": "model"},
+    {"op": "train_network"},
+    {"op": "cancel_network"},
     {"op": "export"},
 ]
 

@@ -360,6 +360,22 @@ def test_a_replaced_file_is_shown_anew(project, connect, tmp_path, monkeypatch):
         assert (header["height"], header["width"]) == (30, 20)
 
 
+def test_a_network_is_trained_for_all_tabs(tab, connect):
+    assert tab.hello["network"]["state"] == "none"
+    tab.send({"op": "train_network"})
+    header, _ = tab.until("network", state="training")
+    assert (header["shown"], header["done"], header["seconds_left"]) == ("kernel machine", 0.1, 80)
+    tab.send({"op": "train_network"})
+    told, _ = tab.until("failed")
+    assert told["message"] == "a network is being trained already: wait until it is, or cancel it"
+    with connect("other") as socket:
+        other = Tab(socket)
+        assert other.hello["network"]["text"] == "Network 1 of 9"
+        other.send({"op": "cancel_network"})
+        other.until("network", state="none")
+        tab.until("network", state="none")
+
+
 def test_a_page_that_comes_back_hears_what_is_saved(connect):
     with connect() as socket:
         tab = Tab(socket)

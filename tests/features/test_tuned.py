@@ -325,7 +325,8 @@ def test_an_interrupted_training_goes_on(weights_file, tmp_path, monkeypatch):
     resumed = TunedBank(weights=str(moved), **options | {"symmetries": True}).fit(
         images, masks, checkpoint=path, progress=count
     )
-    assert steps == [("Network 2 of 2", 1)]
+    assert [name for name, _ in steps] == ["Networks", "Network 2 of 2"]
+    assert steps[1][1] == 1
     theirs = whole.weights_used(np.arange(1), 3)
     for name, value in resumed.weights_used(np.arange(1), 3).items():
         np.testing.assert_array_equal(value, theirs[name])
@@ -365,7 +366,7 @@ def test_a_segmenter_keeps_its_checkpoint_until_it_is_fitted(tmp_path):
         return pass_on(items, description)
 
     segmenter.fit(images, masks, checkpoint=path, progress=note)
-    assert not any(description.startswith("Network") for description, _ in described)
+    assert not any(description.startswith("Network ") for description, _ in described)
     assert not path.exists()
 
 

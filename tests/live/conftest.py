@@ -59,7 +59,7 @@ def cache(folder):
     return FeatureCache(folder / "cache")
 
 
-PATIENCE = 60  # seconds
+PATIENCE = 180  # seconds
 
 
 class Heard(list):
