@@ -5,6 +5,7 @@ from copy import copy
 import numpy as np
 import pytest
 import torch
+from scipy import ndimage
 from sklearn.base import clone
 from torchvision.models import mobilenet_v2
 
@@ -14,8 +15,10 @@ from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
 from segkit.features import ScatteringBank, StackedBank, TunedBank, bank_from_dict, bank_to_dict
 from segkit.features import tiles as tiles_module
 from segkit.features import tuned as tuned_module
+from segkit.features.weights import read_weights
 from segkit.images import UNLABELLED
 from segkit.networks.crops import CropSampler
+from segkit.networks.pyramid import build
 from segkit.segmentation.model_file import describe, write_model
 
 FEW_STEPS = pytest.mark.filterwarnings("ignore:none of the 1 kernels separates the classes")
@@ -160,6 +163,30 @@ def test_maps_of_a_training_image_by_tiles_are_those_of_the_whole(single, monkey
     assert len(tiles) > 1
     monkeypatch.setattr(type(held_out), "tiles", lambda *_: tiles)
     np.testing.assert_allclose(held_out.sample(image, rows, cols), expected, atol=1e-5)
+
+
+def test_tiles_of_a_large_image_hardly_show(shared, rng, monkeypatch):
+    """Of a network that knows ImageNet; its head is random, and half of the pixels are on either side of the threshold."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        state = read_weights(shared / "weights" / "mobilenet_v2_rgb_f32.npz")
+        weights = build("mobilenet_v2", state, 3, 2).state_dict()
+    bank = TunedBank(symmetries=False)
+    bank.use_weights({f"1/0/{name}": value.half().numpy() for name, value in weights.items()})
+    noise = rng.standard_normal((3, 300, 1500, 3))
+    image = sum(
+        size * ndimage.gaussian_filter(one, (size, size, 0))
+        for size, one in zip((1, 4, 16), noise, strict=True)
+    )
+    image = np.float32((image - image.min()) / np.ptp(image))
+    expected = bank.dense(image)[0]
+    rows, cols = np.indices(expected.shape)
+    monkeypatch.setattr(tiles_module, "PIXELS_AT_ONCE", 2**14)
+    assert len(bank.tiles(image.shape)) > 2
+    found = bank.sample(image, rows.ravel(), cols.ravel()).reshape(expected.shape)
+    assert abs(found - expected).max() < 0.05 * expected.std()
+    threshold = np.median(expected)
+    assert ((found > threshold) == (expected > threshold)).mean() > 0.999
 
 
 def test_maps_turn_with_the_image(single):
