@@ -121,6 +121,17 @@ def remove_unfinished_of(path: Path) -> None:
                     part.unlink(missing_ok=True)
 
 
+def file_of_part(path: Path | None, place: int) -> Path | None:
+    """Name the file of one of several parts; the first has the name that was given."""
+    return path if path is None or place == 0 else path.with_name(f"{path.name}.part{place + 1}")
+
+
+def files_of_parts(path: Path) -> list[Path]:
+    """List the files of all parts, and of their parts; files of like names are none."""
+    name = re.compile(rf"{re.escape(path.name)}(\.part\d+)*", re.DOTALL)
+    return sorted(file for file in path.parent.glob("*") if name.fullmatch(file.name))
+
+
 def stamp_of(path: Path) -> tuple[int, int] | None:
     """Return time of change and size of a file; None if there is none."""
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from segkit._common.files import remove_unfinished_of
+from segkit._common.files import files_of_parts, remove_unfinished_of
 from segkit.cli import Stopped
 from segkit.cli.options import ImagesArgument, OverwriteOption, SetOption, workers
 from segkit.cli.terminal import progress_bars, say, warn
@@ -83,7 +83,7 @@ def train(
     checkpoint = output.with_name(f".{output.name}.training") if _trains_networks(settings) else None
     if checkpoint is not None:
         remove_unfinished_of(checkpoint)
-        if checkpoint.exists():
+        if files_of_parts(checkpoint):
             say(f"Found {checkpoint} of a training that was stopped: going on from there")
     try:
         with workers() as spread, progress_bars() as follow:
@@ -97,7 +97,7 @@ def train(
                 checkpoint=checkpoint,
             )
     except KeyboardInterrupt as stop:
-        if checkpoint is not None and checkpoint.exists():
+        if checkpoint is not None and files_of_parts(checkpoint):
             raise Stopped("the same command goes on") from stop
         raise
     segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)

@@ -22,6 +22,7 @@ from sklearn.base import BaseEstimator, clone
 
 from segkit._common import FloatArray, Progress, pass_on
 from segkit._common.arrays import as_array
+from segkit._common.files import file_of_part
 from segkit._common.threads import in_threads
 from segkit.errors import InputError
 from segkit.features.options import check_options
@@ -434,7 +435,8 @@ class CompositeBank(TiledBank):
     ) -> Self:
         """Let a copy of each bank learn from the images; see `FilterBank.fit`."""
         self.banks_ = [
-            clone(bank).fit(images, ids, progress=progress, checkpoint=checkpoint) for bank in self._given()
+            clone(bank).fit(images, ids, progress=progress, checkpoint=file_of_part(checkpoint, place))
+            for place, bank in enumerate(self._given())
         ]
         return self
 

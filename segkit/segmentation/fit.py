@@ -24,6 +24,7 @@ from sklearn.base import clone
 
 from segkit._common import FloatArray, LocalProgress, Progress, Workers, one_by_one
 from segkit._common.arrays import digest_arrays
+from segkit._common.files import file_of_part
 from segkit._common.threads import threaded
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.svm import LinearSVM
@@ -248,6 +249,7 @@ def _evaluate_numbered(
     """Evaluate a bank, here or in another process, under descriptions that number it."""
     place, bank = numbered
     follow = replace(progress, prefix=f"Bank {place} of {n_banks}: ")
+    data = replace(data, checkpoint=file_of_part(data.checkpoint, place - 1))
     return evaluate_bank(recipe, data, penalties, bank, follow)
 
 

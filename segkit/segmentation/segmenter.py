@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from segkit._common import FloatArray, Progress, Workers, pass_on
+from segkit._common.files import files_of_parts
 from segkit._common.threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.svm import LinearSVM
@@ -248,7 +249,8 @@ class Segmenter(BaseSegmenter):
                 None if checkpoint is None else Path(checkpoint),
             )
         if checkpoint is not None:
-            Path(checkpoint).unlink(missing_ok=True)
+            for file in files_of_parts(Path(checkpoint)):
+                file.unlink()
         return self
 
     def digest_training_set(

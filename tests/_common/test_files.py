@@ -13,6 +13,8 @@ import pytest
 from segkit._common.files import (
     atomic,
     describe_os_error,
+    file_of_part,
+    files_of_parts,
     remove_unfinished,
     remove_unfinished_of,
     saving,
@@ -167,3 +169,16 @@ def test_any_name_that_the_system_takes_is_written_and_its_parts_are_known(tmp_p
             assert not temporary.exists()
             temporary.write_text("2")
         assert path.read_text() == "2"
+
+
+def test_files_of_parts_are_no_others(tmp_path):
+    path = tmp_path / "a[1]"
+    parts = [path, file_of_part(path, 1), file_of_part(file_of_part(path, 2), 3)]
+    for name in ("a[1]x", "a[1].part", "a1", "ba[1]", "a[1].csv"):
+        (tmp_path / name).touch()
+    assert files_of_parts(path) == []
+    for part in parts:
+        part.touch()
+    assert files_of_parts(path) == parts
+    assert (file_of_part(path, 0), file_of_part(None, 1)) == (path, None)
+    assert files_of_parts(tmp_path / "none" / "a") == []

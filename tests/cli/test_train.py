@@ -1,6 +1,9 @@
 """The bank of `segkit train`; the rest of the command is tested in test_commands.py."""
 
+import os
+import subprocess
 import sys
+import time
 from urllib.error import URLError
 
 import numpy as np
@@ -194,6 +197,56 @@ def test_an_interrupted_training_of_networks_goes_on(folder, segkit, monkeypatch
     assert f"Found {checkpoint} of a training that was stopped: going on from there" in out
     assert len(steps) == 3 + 1 + 2
     assert not checkpoint.exists()
+
+
+@pytest.mark.filterwarnings("ignore:none of the .* separates the classes")
+def test_each_of_several_banks_of_networks_goes_on(folder, segkit, monkeypatch):
+    tuned = "{name: tuned, weights: random, pyramid: [1], n_steps: %d}"
+    banks = f"bank=[{{name: multiscale}}, {tuned % 1}, {{banks: [{tuned % 2}, {tuned % 3}]}}]"
+    steps, step = [], Training.step
+
+    def interrupted(training):
+        steps.append(training)
+        if len(steps) == 10:  # of two folds with one, two and three steps
+            raise KeyboardInterrupt
+        return step(training)
+
+    monkeypatch.setattr(Training, "step", interrupted)
+    code, _, err = train(segkit, folder, *SMALL, "--set", banks)
+    assert code == 130, err
+    assert len(list(folder.glob(".m.segkit.training*"))) == 3
+    code, _, err = train(segkit, folder, *SMALL, "--set", banks)
+    assert code == 0, err
+    assert len(steps) == 10 + 3
+    assert not list(folder.glob(".m.*"))
+
+
+@pytest.mark.slow
+def test_a_killed_training_of_networks_ends_with_the_same_model(folder, tmp_path):
+    bank = "bank={name: tuned, weights: random, pyramid: [1], n_steps: 30}"
+    given = [
+        sys.executable,
+        "-m",
+        "segkit",
+        "train",
+        folder / "images",
+        folder / "masks",
+        *SMALL,
+        "--set",
+        bank,
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run([*given, "-o", folder / "whole.segkit"], check=True, env=environment)
+    killed = subprocess.Popen([*given, "-o", folder / "m.segkit"], env=environment)
+    while not (folder / ".m.segkit.training").exists():
+        assert killed.poll() is None
+        time.sleep(0.05)
+    killed.kill()
+    killed.wait()
+    assert not (folder / "m.segkit").exists()
+    subprocess.run([*given, "-o", folder / "m.segkit"], check=True, env=environment)
+    assert (folder / "m.segkit").read_bytes() == (folder / "whole.segkit").read_bytes()
+    assert sorted(path.name for path in folder.glob(".*")) == []
 
 
 def test_a_state_of_networks_is_nothing_to_other_trainings(folder, segkit):
