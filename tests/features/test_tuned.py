@@ -297,7 +297,7 @@ def test_a_fitted_segmenter_holds_no_maps_of_its_training_images(segmenter):
 
 
 @FEW_STEPS
-def test_banks_of_other_processes_bring_the_maps_of_the_training_images(monkeypatch):
+def test_banks_of_other_processes_bring_the_maps_of_the_training_images(tmp_path, monkeypatch):
     """Channels are read after the banks came back, if memory is short."""
     monkeypatch.setattr("segkit.segmentation.fit.MEMORY_LIMIT", 0)
 
@@ -313,7 +313,8 @@ def test_banks_of_other_processes_bring_the_maps_of_the_training_images(monkeypa
         selection_pixels=200,
         random_state=0,
     )
-    segmenter.fit(images, masks, n_jobs=workers)
+    segmenter.fit(images, masks, n_jobs=workers, checkpoint=tmp_path / "model.pt")
+    assert not list(tmp_path.iterdir())
     assert not hasattr(segmenter.bank_, "_cross_fitted")
     assert segmenter.predict(images[0]).shape == (40, 48)
 
@@ -372,9 +373,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path, weights_file):
         ({"random_state": 1}, images, masks),
         ({"weights": "random"}, images, masks),
     ):
-        with pytest.raises(
-            ConfigError, match="comes from other images, masks or options: repeat that training"
-        ):
+        with pytest.raises(ConfigError, match="comes from other images, masks or options: repeat that"):
             TunedBank(**options | other).fit(*given, checkpoint=path)
     assert path.exists()
 
