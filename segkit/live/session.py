@@ -257,7 +257,6 @@ class LiveSession:
         with self._news:
             self._closing = True
             self._news.notify_all()
-        self._trainer.cancel()
         worker, saver = self._threads
         saver.join()
         # before the worker ends, which may take minutes: whoever ends the program may not wait
@@ -268,6 +267,7 @@ class LiveSession:
                 self._unsaved.pop(key, None)
             except SegkitError as fault:
                 faults.append(fault)
+        self._trainer.cancel()
         worker.join()
         for _, answer in self._calls:  # nobody is left to answer
             answer.set_exception(InputError(_CLOSED))
