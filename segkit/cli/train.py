@@ -84,7 +84,9 @@ def train(
     if checkpoint is not None:
         remove_unfinished_of(checkpoint)
         if files_of_parts(checkpoint):
-            say(f"Found {checkpoint} of a training that was stopped: going on from there")
+            say(
+                f"Found {checkpoint} of a training that was stopped: with the same images and options it goes on from there"
+            )
     try:
         with workers() as spread, progress_bars() as follow:
             segmenter.fit(

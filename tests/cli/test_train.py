@@ -194,7 +194,10 @@ def test_an_interrupted_training_of_networks_goes_on(folder, segkit, monkeypatch
 
     code, out, err = train(segkit, folder, *options)
     assert code == 0, err
-    assert f"Found {checkpoint} of a training that was stopped: going on from there" in out
+    assert (
+        f"Found {checkpoint} of a training that was stopped: with the same images and options it goes on from there"
+        in out
+    )
     assert len(steps) == 3 + 1 + 2
     assert not checkpoint.exists()
 
