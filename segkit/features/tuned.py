@@ -540,6 +540,10 @@ class _KnownMaps(TunedBank):
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
     ) -> Iterator[FeatureMaps]:
         """Return the known maps, counted from the first row and column that a tile sees."""
+        if not isinstance(image, np.ndarray):  # a turned image
+            raise ConfigError(
+                "TunedBank averages over the symmetries of the square itself: leave OrbitAveraged out"
+            )
         wanted = self._wanted(channels, image.shape[2])
         corner = [side.start for side in tile.seen]
         for stack in self._known:

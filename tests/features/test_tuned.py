@@ -12,7 +12,14 @@ from torchvision.models import mobilenet_v2
 from segkit import Segmenter, load
 from segkit._common import pass_on
 from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
-from segkit.features import ScatteringBank, StackedBank, TunedBank, bank_from_dict, bank_to_dict
+from segkit.features import (
+    OrbitAveraged,
+    ScatteringBank,
+    StackedBank,
+    TunedBank,
+    bank_from_dict,
+    bank_to_dict,
+)
 from segkit.features import tiles as tiles_module
 from segkit.features import tuned as tuned_module
 from segkit.features.weights import read_weights
@@ -196,6 +203,15 @@ def test_maps_turn_with_the_image(single):
     for turn in (np.rot90, np.fliplr, lambda a: a.swapaxes(0, 1)):
         np.testing.assert_allclose(both.dense(turn(image)).transpose(1, 2, 0), turn(maps), atol=1e-4)
     assert abs(np.fliplr(bank.dense(image)[0]) - bank.dense(np.fliplr(image))[0]).max() > 1e-3
+
+
+def test_maps_of_a_training_image_are_not_averaged_over_a_group(several):
+    images, _, bank, _ = several
+    averaged = OrbitAveraged(TunedBank())
+    averaged.banks_ = [bank]
+    assert averaged.dense(images[0]).shape == (3, 40, 48)
+    with pytest.raises(ConfigError, match="leave OrbitAveraged out"):
+        averaged.cross_fitted(0).dense(images[0])
 
 
 def test_quick_is_one_network_of_each_scale_without_symmetries(single):
