@@ -96,7 +96,7 @@ class _Mix(nn.Module):
 
 
 class _MobileNet(nn.Module):
-    """The blocks of MobileNetV2; batch normalisation is folded into the convolutions."""
+    """The blocks of MobileNetV2; batch normalisation is folded into the convolutions, whose biases stay as they are."""
 
     def __init__(self, features: nn.Sequential) -> None:
         super().__init__()
