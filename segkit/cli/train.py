@@ -160,7 +160,7 @@ def _suggest(images: Sequence[FloatArray]) -> list[str]:
     if min(side for image in images for side in image.shape[:2]) < LEAST_IMAGE:
         return []
     needs = [
-        "about 5 minutes",
+        "5 to 10 minutes",
         *([] if _has_albumentations() else ['first pip install "segkit-bio[tuned]"']),
         *([] if _has_weights(MOBILENET) else ["14 MB are downloaded once"]),
     ]

@@ -82,7 +82,7 @@ def test_auto_without_weights_tells_where_they_come_from(folder, weights, segkit
 
 
 def test_what_tuned_networks_need_is_told_where_no_bank_is_named(folder, weights, segkit, monkeypatch):
-    start = "Often better: --config tuned trains networks on your images (about 5 minutes"
+    start = "Often better: --config tuned trains networks on your images (5 to 10 minutes"
 
     def last(*options):
         return train(segkit, folder, *SMALL, *options)[1].splitlines()[-1]
@@ -203,6 +203,7 @@ def test_an_interrupted_training_of_networks_goes_on(folder, segkit, monkeypatch
 
 
 @pytest.mark.filterwarnings("ignore:none of the .* separates the classes")
+@pytest.mark.slow
 def test_each_of_several_banks_of_networks_goes_on(folder, segkit, monkeypatch):
     tuned = "{name: tuned, weights: random, pyramid: [1], n_steps: %d}"
     banks = f"bank=[{{name: multiscale}}, {tuned % 1}, {{banks: [{tuned % 2}, {tuned % 3}]}}]"

@@ -313,6 +313,7 @@ def test_a_fitted_segmenter_holds_no_maps_of_its_training_images(segmenter):
 
 
 @FEW_STEPS
+@pytest.mark.slow
 def test_banks_of_other_processes_bring_the_maps_of_the_training_images(tmp_path, monkeypatch):
     """Channels are read after the banks came back, if memory is short."""
     monkeypatch.setattr("segkit.segmentation.fit.MEMORY_LIMIT", 0)
