@@ -110,6 +110,10 @@ class Training:
         parts = {"network": self.network, "optimiser": self.optimiser, "schedule": self.schedule}
         parts["averaged"] = self._averaged
         state = {name: part.state_dict() for name, part in parts.items() if part is not None}
+        if self.schedule is not None:
+            # old versions of torch add a function, which no file may hold; the rest is as the schedule was made
+            numbers = {name: value for name, value in state["schedule"].items() if isinstance(value, int)}
+            state["schedule"] = numbers
         return state | {"n_steps": self.n_steps, "notes": self.notes}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
