@@ -160,7 +160,7 @@ def _suggest(images: Sequence[FloatArray]) -> list[str]:
     if min(side for image in images for side in image.shape[:2]) < LEAST_IMAGE:
         return []
     needs = [
-        "5 to 10 minutes",
+        "minutes instead of seconds",
         *([] if _has_albumentations() else ['first pip install "segkit-bio[tuned]"']),
         *([] if _has_weights(MOBILENET) else ["14 MB are downloaded once"]),
     ]
@@ -169,7 +169,7 @@ def _suggest(images: Sequence[FloatArray]) -> list[str]:
         if len(_banks_at_hand(images[0].shape[2])) > 1
         else ""
     )
-    return [f"Often better: --config tuned trains networks on your images ({'; '.join(needs)}){auto}"]
+    return [f"Worth a try: --config tuned trains networks on your images ({'; '.join(needs)}){auto}"]
 
 
 def _has_weights(*networks: str) -> bool:

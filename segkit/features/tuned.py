@@ -91,8 +91,8 @@ class TunedBank(TiledBank):
     network : str, default="mobilenet_v2"
         The encoder: torchvision's MobileNetV2, or any model of timm that gives features ("resnet18", "convnext_tiny", ...).
     weights : str or Path, default="imagenet"
-        Initial weights of the encoder: "imagenet" (downloaded once and checked), "random" (seeded; needs several times the
-        steps, and fails where objects are a matter of meaning), or the path of a file by the network's names.
+        Initial weights of the encoder: "imagenet" (downloaded once and checked), "random" (seeded; needs more steps), or the
+        path of a file by the network's names.
     pyramid : sequence of float, default=(1.0, 0.5, 0.25)
         Scales of the image, 1, 1/2, 1/3, ..., each with networks of its own. Coarse ones are left out if the smallest
         training image has a side of fewer than 64 pixels there, or the annotated regions are less than 8 pixels wide.
@@ -419,11 +419,8 @@ class TunedBank(TiledBank):
         from segkit.networks.crops import CropSampler
         from segkit.networks.training import Training, cross_entropy_and_dice, seeded
 
-        seed = int(
-            np.random.SeedSequence([self.random_state, part.scale.denominator, part.fold]).generate_state(1)[
-                0
-            ]
-        )
+        key = [self.random_state, part.scale.denominator, part.fold]
+        seed = int(np.random.SeedSequence(key).generate_state(1)[0])
         device = torch_device()
         with seeded(seed, device):
             network = (
@@ -442,9 +439,9 @@ class TunedBank(TiledBank):
         optimiser = torch.optim.AdamW(
             [{"params": list(network.encoder.parameters())}, {"params": rest}], weight_decay=WEIGHT_DECAY
         )
-        schedule = OneCycleLR(
-            optimiser, [ENCODER_RATE, RATE], self.n_steps, pct_start=RISE, cycle_momentum=False
-        )
+        # torch divides by the steps of the rise less one, which is 0 for ten steps
+        n_steps = 11 if self.n_steps == 10 else self.n_steps
+        schedule = OneCycleLR(optimiser, [ENCODER_RATE, RATE], n_steps, pct_start=RISE, cycle_momentum=False)
         return Training(
             network,
             optimiser,

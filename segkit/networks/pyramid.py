@@ -27,8 +27,8 @@ _DROPOUT = 0.1
 class PyramidNetwork(nn.Module):
     """Feature pyramid: the maps of an encoder, from coarse to fine, summed and mixed by convolutions at each level.
 
-    It maps images (n, C, H, W) in [0, 1], whose sides are multiples of `multiple`, to outputs (n, n_outputs, H / stride,
-    W / stride). Nothing depends on more than what lies within `reach` pixels.
+    It maps images (n, C, H, W) in [0, 1], whose sides are multiples of the coarsest stride, to outputs (n, n_outputs,
+    H / stride, W / stride) of the finest one.
 
     References
     ----------
@@ -49,7 +49,7 @@ class PyramidNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.encoder = encoder
-        self.stride, self.multiple = strides[0], strides[-1]
+        self.stride = strides[0]
         mean, std = (
             values if n_image_channels == 3 else [sum(values) / 3] * n_image_channels
             for values in (_MEAN, _STD)

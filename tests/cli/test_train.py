@@ -82,7 +82,7 @@ def test_auto_without_weights_tells_where_they_come_from(folder, weights, segkit
 
 
 def test_what_tuned_networks_need_is_told_where_no_bank_is_named(folder, weights, segkit, monkeypatch):
-    start = "Often better: --config tuned trains networks on your images (5 to 10 minutes"
+    start = "Worth a try: --config tuned trains networks on your images (minutes instead of seconds"
 
     def last(*options):
         return train(segkit, folder, *SMALL, *options)[1].splitlines()[-1]

@@ -573,3 +573,10 @@ def test_training_is_described(single, weights, told):
         f"Networks: 4 of mobilenet_v2, 2 at each scale (1, 0.5), trained for 1 step each, from {told}."
     ]
     assert TunedBank(weights=weights).describe_training() == []
+
+
+@pytest.mark.parametrize("n_steps", [1, 10])
+def test_few_steps_have_a_schedule_too(n_steps):
+    images, masks = pictures(2)
+    bank = TunedBank(**OPTIONS | {"n_steps": n_steps}).fit(images, masks)
+    assert np.isfinite(bank.dense(images[0])).all()
