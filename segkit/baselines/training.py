@@ -21,7 +21,7 @@ from segkit.evaluation.metrics import score_masks
 from segkit.features.convnet import PREPROCESSING
 from segkit.images import UNLABELLED
 from segkit.images.sampling import BLOCKS, block_folds
-from segkit.networks.crops import CropSampler
+from segkit.networks.crops import CropSampler, import_albumentations
 from segkit.networks.training import Checkpoint, Training, cross_entropy, seeded
 from segkit.segmentation.base import BaseSegmenter, IdArray
 
@@ -122,6 +122,8 @@ class NetSegmenter(BaseSegmenter):
 
     def _fit(self, images: list[FloatArray], ids: list[IdArray], progress: Progress) -> None:
         self.check_options()
+        if self.augment:
+            import_albumentations()  # or it is told before weights are downloaded
         device = _find_device(self.device)
         self.device_ = str(device)
         checkpoint = Checkpoint(self.checkpoint, self._digest(images, ids))

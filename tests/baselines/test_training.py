@@ -1,9 +1,11 @@
+import sys
+
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
 
-from segkit.baselines import UNet
+from segkit.baselines import FCN, UNet
 from segkit.baselines.training import _hold_out
 from segkit.errors import ConfigError, OutputError
 from segkit.images import UNLABELLED
@@ -291,3 +293,9 @@ def test_options_that_do_not_fit_are_named():
         with pytest.raises(ConfigError) as raised:
             tiny(**options).fit(*picture())
         assert str(raised.value) == message
+
+
+def test_what_augmentation_needs_is_told_before_weights_are_looked_for(monkeypatch):
+    monkeypatch.setitem(sys.modules, "albumentations", None)
+    with pytest.raises(ConfigError, match=r"pip install segkit-bio\[tuned\]"):
+        FCN(weights="no such file").fit([np.eye(64)], [np.eye(64, dtype=np.uint8)])
