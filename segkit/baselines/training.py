@@ -176,7 +176,7 @@ class NetSegmenter(BaseSegmenter):
         """Train until validation or `max_steps` ends it."""
         history, losses = training.notes["history"], []
         for _ in progress(range(training.n_steps, self.max_steps), "Training"):
-            losses.append(training.step())
+            losses.append(self._step(training))
             if training.n_steps % self.eval_every and training.n_steps < self.max_steps:
                 continue
             iou = self._validation_iou(*validation)
@@ -191,9 +191,15 @@ class NetSegmenter(BaseSegmenter):
     def _train_on_all(self, training: Training, checkpoint: Checkpoint, progress: Progress) -> None:
         """Train up to the step of the best validation."""
         for _ in progress(range(training.n_steps, self.best_step_), "Training on all pixels"):
-            training.step()
+            self._step(training)
             if training.n_steps % self.eval_every == 0 or training.n_steps == self.best_step_:
                 checkpoint.save(training)
+
+    def _step(self, training: Training) -> float:
+        """Take a step, whose dropout depends on its number and the seed only."""
+        seed = np.random.SeedSequence([self.random_state, training.n_steps]).generate_state(1)[0]
+        with seeded(int(seed), next(self.network_.parameters()).device):
+            return training.step()
 
     def _validation_iou(self, images: Sequence[FloatArray], ids: Sequence[IdArray]) -> float:
         self.network_.eval()

@@ -51,7 +51,7 @@ MOST_LOGIT = 8
 # Pixels around a held-out block that are not trained on, as a share of the shorter side of its image.
 GUARD = 1 / 32
 # Steps between two writings of a checkpoint.
-_SAVE_EVERY = 100
+_SAVE_EVERY = 50
 # Bytes for each pixel of an image while a network runs at full scale; measured on images of 0.6 and 1 megapixel.
 _BYTES_ON_THE_WAY = 500
 # Pixels around a pixel, at the scale of a network, that its logits depend on in fact.
@@ -184,7 +184,7 @@ class TunedBank(TiledBank):
         checkpoint: Path | None = None,
     ) -> Self:
         """Train the networks on images and their class ids; see `FilterBank.fit`."""
-        from segkit.networks.training import Checkpoint
+        from segkit.networks.training import Checkpoint, Trainings
 
         self._check()
         if ids is None:
@@ -198,17 +198,17 @@ class TunedBank(TiledBank):
         parts = [_Part(scale, fold) for scale in self.scales_ for fold in range(len(held_out))]
         initial = self._initial_weights()
         saved = Checkpoint(checkpoint, self._digest(arrays, ids, parts, initial))
-        for place, part in progress(list(enumerate(parts))[len(saved.finished) :], "Networks"):
-            pairs = zip(ids, held_out[part.fold], strict=True)
-            learnt = [np.where(_guarded(out), np.uint8(UNLABELLED), mask) for mask, out in pairs]
-            training = self._start(arrays, learnt, part, initial)
-            saved.restore(training)
-            for _ in progress(range(training.n_steps, self.n_steps), f"Network {place + 1} of {len(parts)}"):
-                training.step()
-                if training.n_steps % _SAVE_EVERY == 0 and training.n_steps < self.n_steps:
-                    saved.save(training)
-            # as model files hold them
-            saved.finish({name: value.half() for name, value in training.weights.items()})
+        if not saved.finished:
+            trainings = Trainings([*self._start_all(arrays, ids, held_out, initial)])
+            saved.restore(trainings)
+            for _ in progress(range(trainings.n_steps, self.n_steps), f"Training {len(parts)} networks"):
+                trainings.step()
+                if trainings.n_steps % _SAVE_EVERY == 0 and trainings.n_steps < self.n_steps:
+                    saved.save(trainings)
+            saved.finished = [  # as model files hold them
+                {name: value.half() for name, value in weights.items()} for weights in trainings.weights
+            ]
+            saved.save()
         names = [part.name for part in parts]
         self._restore(self.scales_, dict(zip(names, saved.finished, strict=True)))
         self._cross_fitted = self._read_held_out(arrays, held_out)
@@ -409,6 +409,30 @@ class TunedBank(TiledBank):
         state = load_pretrained(self.network) if source == "imagenet" else read_weights(Path(source))
         return Backbone(self.network, usual_window(self.network), state).state
 
+    def _start_all(
+        self,
+        images: Sequence[FloatArray],
+        ids: Sequence[IdArray],
+        held_out: Sequence[Sequence[NDArray[np.bool_]]],
+        initial: Weights | None,
+    ) -> Iterator[Training]:
+        """Begin the training of the networks, by scale and fold; those of a scale share its images."""
+        for scale in self.scales_:
+            factor = scale.denominator
+            shrunk = [_shrink(image, factor) for image in images]
+            for fold, masks in enumerate(held_out):
+                learnt = [
+                    np.where(_guarded(out), np.uint8(UNLABELLED), mask)
+                    for mask, out in zip(ids, masks, strict=True)
+                ]
+                labelled = [index for index, mask in enumerate(learnt) if (mask != UNLABELLED).any()]
+                yield self._start(
+                    [shrunk[index] for index in labelled],
+                    [_shrink_ids(learnt[index], factor) for index in labelled],
+                    _Part(scale, fold),
+                    initial,
+                )
+
     def _start(
         self, images: Sequence[FloatArray], ids: Sequence[IdArray], part: _Part, initial: Weights | None
     ) -> Training:
@@ -426,14 +450,9 @@ class TunedBank(TiledBank):
             network = (
                 self._build(images[0].shape[2], initial).to(device).to(memory_format=torch.channels_last)
             )
-        labelled = [index for index, mask in enumerate(ids) if (mask != UNLABELLED).any()]
-        factor = part.scale.denominator
-        shrunk = [_shrink(images[index], factor) for index in labelled]
-        shortest = min(side for image in shrunk for side in image.shape[:2])
+        shortest = min(side for image in images for side in image.shape[:2])
         crop = min(CROP, max(LEAST_SIDE, shortest // 32 * 32))
-        sampler = CropSampler(
-            shrunk, [_shrink_ids(ids[index], factor) for index in labelled], crop=crop, augment=True
-        )
+        sampler = CropSampler(images, ids, crop=crop, augment=True)
         encoder = {id(weight) for weight in network.encoder.parameters()}
         rest = [weight for weight in network.parameters() if id(weight) not in encoder]
         optimiser = torch.optim.AdamW(

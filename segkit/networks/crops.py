@@ -36,39 +36,52 @@ class CropSampler:
     def __init__(
         self, images: Sequence[FloatArray], ids: Sequence[IdArray], *, crop: int, augment: bool
     ) -> None:
+        self._images, self._ids = images, ids
         self._crop = crop
         self._margin = math.ceil((_WINDOW - 1) / 2 * crop) if augment else 0
         self._augmentation = augmenter(crop, images[0].shape[2]) if augment else None
-        self._padded = [self._pad(image, mask) for image, mask in zip(images, ids, strict=True)]
-        self._labelled = [np.argwhere(mask != UNLABELLED) for mask in ids]
+        # labelled pixels up to the end of each row
+        self._labelled = [np.count_nonzero(mask != UNLABELLED, axis=1).cumsum() for mask in ids]
 
     def draw(self, n_crops: int, rng: np.random.Generator) -> tuple[FloatArray, IdArray]:
         """Draw crops, each from a random image: images have equal chances, whatever their size."""
         images, ids = zip(*(self._draw_one(rng) for _ in range(n_crops)), strict=True)
         return np.stack(images), np.stack(ids)
 
-    def _pad(self, image: FloatArray, ids: IdArray) -> tuple[FloatArray, IdArray]:
-        """Mirror an image and its labels by the margin at all edges, and at the far edges until a crop fits."""
-        widths = [(self._margin, self._margin + max(0, self._crop - size)) for size in ids.shape]
-        return np.pad(image, (*widths, (0, 0)), mode="reflect"), np.pad(ids, widths, mode="reflect")
-
     def _draw_one(self, rng: np.random.Generator) -> tuple[FloatArray, IdArray]:
-        index = rng.integers(len(self._padded))
-        image, ids = self._padded[index]
-        pixel = rng.choice(self._labelled[index])
-        side = self._crop + 2 * self._margin
-        window = tuple(
-            self._slice_around(int(position), size - side, side, rng)
-            for position, size in zip(pixel, ids.shape, strict=True)
-        )
+        index = int(rng.integers(len(self._images)))
+        image, ids = self._images[index], self._ids[index]
+        row, col = self._draw_pixel(index, rng)
+        rows = self._places_around(row, ids.shape[0], rng)
+        cols = self._places_around(col, ids.shape[1], rng)
+        # twice as fast as np.ix_
+        image = image.take(rows, axis=0).take(cols, axis=1)
+        ids = ids.take(rows, axis=0).take(cols, axis=1)
         if self._augmentation is None:
-            return image[window], ids[window]
-        return self._augmentation(image[window], ids[window], rng)
+            return image, ids
+        return self._augmentation(image, ids, rng)
 
-    def _slice_around(self, position: int, last: int, side: int, rng: np.random.Generator) -> slice:
-        """Draw a slice, among all whose crop (without margins) contains a position."""
+    def _draw_pixel(self, index: int, rng: np.random.Generator) -> tuple[int, int]:
+        """Draw the row and the column of a labelled pixel."""
+        up_to = self._labelled[index]
+        number = int(rng.integers(up_to[-1]))
+        row = int(np.searchsorted(up_to, number, side="right"))
+        before = up_to[row - 1] if row else 0
+        return row, int(np.flatnonzero(self._ids[index][row] != UNLABELLED)[number - before])
+
+    def _places_around(self, position: int, side: int, rng: np.random.Generator) -> NDArray[np.intp]:
+        """Draw the rows or columns of a window, among all whose crop (without margins) contains a position."""
+        last = max(0, side - self._crop)
         start = int(rng.integers(max(0, position - self._crop + 1), min(position, last) + 1))
-        return slice(start, start + side)
+        places = np.arange(start - self._margin, start + self._crop + self._margin)
+        return _mirror(places, side)
+
+
+def _mirror(places: NDArray[np.intp], side: int) -> NDArray[np.intp]:
+    """Mirror places outside of 0 to side - 1 at the first and the last."""
+    period = max(1, 2 * (side - 1))
+    places = places % period
+    return np.minimum(places, period - places)
 
 
 def import_albumentations() -> Any:

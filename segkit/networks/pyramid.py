@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -60,7 +61,7 @@ class PyramidNetwork(nn.Module):
         self.register_buffer("std", torch.tensor(std).reshape(-1, 1, 1))
         self.narrow = nn.ModuleList(nn.Conv2d(number, width, 1) for number in n_channels)
         self.mix = nn.ModuleList(_Mix(width) for _ in n_channels[1:])
-        self.dropout = nn.Dropout2d(_DROPOUT)
+        self.rng = np.random.default_rng(0)  # of the dropout; see `segkit.networks.training.Training`
         self.score = nn.Conv2d(width, n_outputs, 1)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -69,7 +70,10 @@ class PyramidNetwork(nn.Module):
         *finer, signal = (narrow(level) for narrow, level in zip(self.narrow, maps, strict=True))
         for level, mix in zip(reversed(finer), self.mix, strict=True):
             signal = mix(functional.interpolate(signal, level.shape[2:], mode="bilinear") + level)
-        outputs: Tensor = self.score(self.dropout(signal))
+        if self.training:  # nn.Dropout2d draws from a generator that networks in other threads share
+            kept = self.rng.random(signal.shape[:2], dtype=np.float32) >= _DROPOUT
+            signal = signal * (torch.from_numpy(kept).to(signal) / (1 - _DROPOUT))[:, :, None, None]
+        outputs: Tensor = self.score(signal)
         return outputs
 
     def train(self, mode: bool = True) -> Self:  # noqa: FBT001, FBT002

@@ -16,6 +16,7 @@ import numpy as np
 
 from segkit._common import FloatArray
 from segkit._common.files import saving
+from segkit._common.threads import in_threads
 from segkit.errors import ConfigError, OutputError
 from segkit.images import UNLABELLED
 from segkit.networks.crops import CropSampler
@@ -44,7 +45,8 @@ class Training:
     prepare : callable
         From images (n, H, W, C) to the network's input, on its device.
     batch_size, seed : int
-        Crops in a step; seed of crops and dropout.
+        Crops in a step; seed of crops and dropout. A network draws from its attribute `rng`, which each step sets, or from
+        the generators of torch: then `seeded` is for the caller.
     schedule : torch.optim.lr_scheduler.LRScheduler, optional
         Of the optimiser, which takes a step with it.
     average : float, default=0
@@ -66,7 +68,8 @@ class Training:
     ) -> None:
         from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-        self.network, self.optimiser, self.schedule = network, optimiser, schedule
+        self.network: Any = network
+        self.optimiser, self.schedule = optimiser, schedule
         self._sampler, self._loss, self._prepare = sampler, loss, prepare
         self._batch_size, self._seed = batch_size, seed
         self.n_steps = 0
@@ -85,10 +88,8 @@ class Training:
         rng = np.random.default_rng([self._seed, self.n_steps])
         images, ids = self._sampler.draw(self._batch_size, rng)
         batch = self._prepare(images)
-        target = torch.from_numpy(ids).long().to(batch.device)
-        with seeded(int(rng.integers(2**32)), batch.device):
-            scores = self.network.train()(batch)
-        loss = self._loss(scores, target)
+        self.network.rng = rng
+        loss = self._loss(self.network.train()(batch), torch.from_numpy(ids).long().to(batch.device))
         self.optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
@@ -125,6 +126,37 @@ class Training:
         self.n_steps, self.notes = state["n_steps"], state["notes"]
 
 
+class Trainings:
+    """Trainings of several networks side by side, each on one thread: so they end alike, however many threads there are."""
+
+    def __init__(self, trainings: Sequence[Training]) -> None:
+        self._trainings = list(trainings)
+
+    @property
+    def n_steps(self) -> int:
+        """Number of steps taken."""
+        return self._trainings[0].n_steps
+
+    def step(self) -> None:
+        """Take a step in each."""
+        for _ in in_threads(Training.step, self._trainings):
+            pass
+
+    @property
+    def weights(self) -> list[Weights]:
+        """The weights of each."""
+        return [training.weights for training in self._trainings]
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """Return all that later steps depend on."""
+        return [training.state_dict() for training in self._trainings]
+
+    def load_state_dict(self, state: list[dict[str, Any]]) -> None:
+        """Go on from a state."""
+        for training, own in zip(self._trainings, state, strict=True):
+            training.load_state_dict(own)
+
+
 class Checkpoint:
     """What was trained, and the state of the present training, in a file if one is given.
 
@@ -138,7 +170,7 @@ class Checkpoint:
     Attributes
     ----------
     finished : list
-        What was trained before, of tensors, numbers and texts; `finish` adds to it.
+        What was trained, of tensors, numbers and texts. What is added is written by the next `save`.
 
     Raises
     ------
@@ -151,15 +183,15 @@ class Checkpoint:
         exists = self._path is not None and self._path.exists()
         saved = self._read(self._path) if self._path is not None and exists else {}
         self.finished: list[Any] = saved.get("finished", [])
-        self._state: dict[str, Any] | None = saved.get("training")
+        self._state: Any = saved.get("training")
 
-    def restore(self, training: Training) -> None:
+    def restore(self, training: Training | Trainings) -> None:
         """Let a new training go on from what the file holds of it, once."""
         if self._state is not None:
             training.load_state_dict(self._state)
             self._state = None
 
-    def save(self, training: Training | None = None) -> None:
+    def save(self, training: Training | Trainings | None = None) -> None:
         """Write the file; the old one stays until the new one is complete."""
         import torch
 
@@ -174,11 +206,6 @@ class Checkpoint:
             raise OutputError(
                 f"checkpoint {self._path} cannot be written ({reason}): choose a writable folder with room"
             ) from error
-
-    def finish(self, trained: Any) -> None:
-        """Add something that was trained."""
-        self.finished.append(trained)
-        self.save()
 
     def _read(self, path: Path) -> dict[str, Any]:
         import torch

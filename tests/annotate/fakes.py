@@ -127,7 +127,7 @@ class FakeSession:
     def train_network(self):
         if self.network.state == "training":
             raise InputError("a network is being trained already: wait until it is, or cancel it")
-        self.network = Network("training", "kernel machine", "Network 1 of 9", 0.1, 80.0)
+        self.network = Network("training", "kernel machine", "Training 9 networks", 0.1, 80.0)
         self.emit(self.network)
 
     def cancel_network(self):

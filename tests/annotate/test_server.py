@@ -370,7 +370,7 @@ def test_a_network_is_trained_for_all_tabs(tab, connect):
     assert told["message"] == "a network is being trained already: wait until it is, or cancel it"
     with connect("other") as socket:
         other = Tab(socket)
-        assert other.hello["network"]["text"] == "Network 1 of 9"
+        assert other.hello["network"]["text"] == "Training 9 networks"
         other.send({"op": "cancel_network"})
         other.until("network", state="none")
         tab.until("network", state="none")

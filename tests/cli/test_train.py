@@ -227,7 +227,7 @@ def test_each_of_several_banks_of_networks_goes_on(folder, segkit, monkeypatch):
 
 @pytest.mark.slow
 def test_a_killed_training_of_networks_ends_with_the_same_model(folder, tmp_path):
-    bank = "bank={name: tuned, weights: random, pyramid: [1], n_steps: 30}"
+    bank = "bank={name: tuned, weights: random, pyramid: [1], n_steps: 55}"
     given = [
         sys.executable,
         "-m",

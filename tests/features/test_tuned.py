@@ -120,7 +120,7 @@ def test_scales_at_which_regions_are_thin_are_left_out():
     images, masks = pictures(2, (128, 130), width=4)
     bank = TunedBank(**OPTIONS | {"pyramid": (1.0, 0.5)})
     with pytest.raises(KeyboardInterrupt):
-        bank.fit(images, masks, progress=stop_at("Network 1", 0))
+        bank.fit(images, masks, progress=stop_at("Training", 0))
     assert bank.scales_ == [1]
 
 
@@ -358,7 +358,7 @@ def test_an_interrupted_training_goes_on(weights_file, tmp_path, monkeypatch):
     moved.write_bytes(weights_file.read_bytes())
     with pytest.raises(KeyboardInterrupt):
         TunedBank(weights=weights_file, **options).fit(
-            images, masks, checkpoint=path, progress=stop_at("Network 2", 1)
+            images, masks, checkpoint=path, progress=stop_at("Training 2 networks", 1)
         )
     steps = []
 
@@ -370,19 +370,19 @@ def test_an_interrupted_training_goes_on(weights_file, tmp_path, monkeypatch):
     resumed = TunedBank(weights=str(moved), **options | {"symmetries": True}).fit(
         images, masks, checkpoint=path, progress=count
     )
-    assert [name for name, _ in steps] == ["Networks", "Network 2 of 2"]
-    assert steps[1][1] == 1
+    assert steps == [("Training 2 networks", 1)]
     theirs = whole.weights_used(np.arange(1), 3)
     for name, value in resumed.weights_used(np.arange(1), 3).items():
         np.testing.assert_array_equal(value, theirs[name])
 
 
-def test_a_checkpoint_of_something_else_is_refused(tmp_path, weights_file):
+def test_a_checkpoint_of_something_else_is_refused(tmp_path, weights_file, monkeypatch):
+    monkeypatch.setattr(tuned_module, "_SAVE_EVERY", 1)
     path = tmp_path / "bank.pt"
     images, masks = pictures(2)
-    options = OPTIONS | {"weights": weights_file}
+    options = OPTIONS | {"weights": weights_file, "n_steps": 2}
     with pytest.raises(KeyboardInterrupt):
-        TunedBank(**options).fit(images, masks, checkpoint=path, progress=stop_at("Network 2", 0))
+        TunedBank(**options).fit(images, masks, checkpoint=path, progress=stop_at("Training", 1))
     for other, *given in (
         ({}, [images[0], 1 - images[1]], masks),
         ({}, images, [masks[0], 1 - masks[1]]),
@@ -405,11 +405,11 @@ def test_a_segmenter_keeps_its_checkpoint_until_it_is_fitted(tmp_path):
     described = []
 
     def note(items, description):
-        described.append((description, len(list(items)) if description.startswith("Network") else None))
+        described.append((description, len(list(items)) if description.startswith("Training") else None))
         return pass_on(items, description)
 
     segmenter.fit(images, masks, checkpoint=path, progress=note)
-    assert not any(description.startswith("Network ") for description, _ in described)
+    assert not any(description.startswith("Training") for description, _ in described)
     assert not path.exists()
 
 

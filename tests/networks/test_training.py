@@ -3,6 +3,7 @@ import errno
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 from segkit.errors import ConfigError, OutputError
@@ -10,6 +11,7 @@ from segkit.images import UNLABELLED
 from segkit.networks.training import (
     Checkpoint,
     Training,
+    Trainings,
     cross_entropy,
     cross_entropy_and_dice,
     enlarge,
@@ -28,10 +30,10 @@ class Sampler:
 
 
 def training(*, seed=0, average=0.0, network=None):
-    """A network of one convolution and dropout, whose optimiser has a state and a schedule."""
+    """A network of two convolutions, whose optimiser has a state and a schedule."""
     if network is None:
         with seeded(0, torch.device("cpu")):
-            network = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.Dropout2d(0.5), nn.Conv2d(4, 2, 1))
+            network = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 2, 1))
     optimiser = torch.optim.AdamW(network.parameters(), weight_decay=0.01)
     return Training(
         network,
@@ -188,7 +190,7 @@ def test_a_step_moves_the_schedule():
 def test_a_training_that_goes_on_ends_with_equal_weights(average, tmp_path):
     path = tmp_path / "folder" / "net.pt"
     first = Checkpoint(path, "digest")
-    first.finish({"a": torch.ones(2)})
+    first.finished.append({"a": torch.ones(2)})
     half = trained(3, average=average)
     half.notes = {"history": [0.5, 1]}
     first.save(half)
@@ -209,10 +211,28 @@ def test_a_training_that_goes_on_ends_with_equal_weights(average, tmp_path):
     assert [item.name for item in path.parent.iterdir()] == ["net.pt"]
 
 
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_trainings_side_by_side_end_as_each_alone(n_threads, tmp_path):
+    """Also if they go on from a file."""
+    path = tmp_path / "nets.pt"
+    with threadpool_limits(n_threads, "blas"):
+        half = Trainings([training(seed=seed) for seed in range(3)])
+        half.step()
+        Checkpoint(path, "digest").save(half)
+        rest = Trainings([training(seed=seed) for seed in range(3)])
+        Checkpoint(path, "digest").restore(rest)
+        assert rest.n_steps == 1
+        while rest.n_steps < N_STEPS:
+            rest.step()
+    for seed, found in enumerate(rest.weights):
+        assert_same(found, trained(seed=seed).weights)
+
+
 def test_what_is_finished_ends_the_state_of_its_training(tmp_path):
     saved = Checkpoint(tmp_path / "net.pt", "digest")
     saved.save(trained(3))
-    saved.finish(1)
+    saved.finished.append(1)
+    saved.save()
     again = Checkpoint(tmp_path / "net.pt", "digest")
     mine = training()
     again.restore(mine)
@@ -223,8 +243,6 @@ def test_without_a_file_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     saved = Checkpoint(None, "digest")
     saved.save(trained(1))
-    saved.finish(1)
-    assert saved.finished == [1]
     assert not list(tmp_path.iterdir())
 
 
