@@ -14,7 +14,8 @@ hours on a core; with --work, a run that was cut goes on from its last validatio
 A variant (`VARIANTS`) is a recipe with one part changed: that of the first bank of two networks, that without networks, or
 the latter without its elongated filters.
 
-A row holds of each test image the pixels by truth and prediction, row by row: every score follows from them.
+A row holds of each test image the pixels by truth and prediction, row by row: every score follows from them. It also holds
+the object IoU that the model expected of an image, and its 80 % interval where the model gave one.
 """
 
 from __future__ import annotations
@@ -127,15 +128,18 @@ class FailedRun(Exception):  # noqa: N818
 def _figures(outcome: dict[str, Any]) -> dict[str, Any]:
     if "error" in outcome:
         raise FailedRun(outcome["error"])
-    unit, counts = outcome["unit"], {}
+    unit, counts, expected = outcome["unit"], {}, {}
     for record in outcome["records"]:
         counts[record["image"]] = np.ravel(record["confusion"]).tolist()
+        iou = record["expected_object_iou"]
+        if iou is not None:
+            expected[record["image"]] = [round(value, 4) for value in (iou, *(record["interval_80"] or ()))]
     kept = ("fit_seconds", "predict_seconds", "peak_memory_mib", "budget_limited")
     figures = {name: unit[name] for name in kept if unit[name] is not None}
     if unit["explain"] is not None:
         figures["bank"] = unit["explain"]["bank"]
     mean = np.mean([score_of(found)[0] for found in counts.values()])
-    return {"mean_iou": round(float(mean), 5), **figures, "images": counts}
+    return {"mean_iou": round(float(mean), 5), **figures, "images": counts, "expected": expected}
 
 
 def score_of(counts: Iterable[int]) -> tuple[float, np.ndarray, np.ndarray]:

@@ -83,7 +83,14 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
         truth, ids = label_map.encode(masks[stem]), label_map.encode(found.labels)
         scores = score_image(truth, ids, found.probability, label_map.n_classes, tolerance=job["tolerance"])
         group = None if job["groups"] is None else job["groups"][stem]
-        records.append({**own, "image": stem, "group": group, **scores, "predict_seconds": seconds})
+        check = found.check
+        promised = {
+            "expected_object_iou": None if check is None else check.expected_object_iou,
+            "interval_80": None if check is None else check.interval_80,
+        }
+        records.append(
+            {**own, "image": stem, "group": group, **scores, **promised, "predict_seconds": seconds}
+        )
         if instances:
             labelled = truth != UNLABELLED
             counts = count_matches(instances[stem], ids > 0, found.objects, radius=radius, labelled=labelled)

@@ -12,7 +12,7 @@ from segkit.errors import InputError
 from segkit.evaluation.folders import score_image
 from segkit.images import LabelMap, load_pairs, read_image, read_mask, write_mask
 from segkit.images.sampling import draw_pixels
-from segkit.networks.training import Training
+from segkit.networks.training import Trainings
 
 
 def job(folder, method, **changes):
@@ -87,23 +87,24 @@ def test_seconds_of_a_resumed_training_are_marked(folder, tmp_path):
 
 
 def test_a_killed_training_of_tuned_networks_goes_on(folder, tmp_path, monkeypatch):
-    options = ["bank={name: tuned, weights: random, pyramid: [1], n_steps: 1}", "training.pixels=200"]
+    options = ["bank={name: tuned, weights: random, pyramid: [1], n_steps: 2}", "training.pixels=200"]
     [tuned] = load_methods(["segkit-tuned"], None, [f"segkit-tuned.{option}" for option in options])
     steps = []
-    take = Training.step
+    take = Trainings.step
 
-    def killed(training):
-        steps.append(training)
+    def killed(trainings):
+        steps.append(trainings.n_steps)
         if len(steps) == 2:
             raise KeyboardInterrupt
-        return take(training)
+        take(trainings)
 
-    monkeypatch.setattr(Training, "step", killed)
+    monkeypatch.setattr(Trainings, "step", killed)
+    monkeypatch.setattr("segkit.features.tuned._SAVE_EVERY", 1)
     given = job(folder, tuned, checkpoint=str(tmp_path / "training.pt"))
     with pytest.raises(KeyboardInterrupt):
         run_unit(given)
     notes = run_unit(given)["unit"]["notes"]
-    assert len(steps) == 3
+    assert steps == [0, 1, 1]
     assert any("from a checkpoint" in note for note in notes)
 
 

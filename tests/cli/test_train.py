@@ -17,7 +17,7 @@ from segkit.config.recorded import read_training
 from segkit.config.schema import Config
 from segkit.features.weights import cached_file, imagenet_address
 from segkit.images import read_image, write_image, write_mask
-from segkit.networks.training import Training
+from segkit.networks.training import Trainings
 from tests.cli.test_commands import picture
 
 SMALL = ["--set", "training.pixels=400", "--set", "selection.pixels=200", "--set", "selection.n_features=40"]
@@ -172,16 +172,16 @@ def test_banks_that_are_compared_are_named():
 
 def test_an_interrupted_training_of_networks_goes_on(folder, segkit, monkeypatch):
     options = [*SMALL, "--set", "bank={name: tuned, weights: random, pyramid: [1], n_steps: 2}"]
-    steps, step = [], Training.step
+    steps, step = [], Trainings.step
 
-    def interrupted(training):
-        if len(steps) == 3:
-            steps.append(None)
+    def interrupted(trainings):
+        steps.append(trainings.n_steps)
+        if len(steps) == 2:
             raise KeyboardInterrupt
-        steps.append(training)
-        return step(training)
+        step(trainings)
 
-    monkeypatch.setattr(Training, "step", interrupted)
+    monkeypatch.setattr(Trainings, "step", interrupted)
+    monkeypatch.setattr("segkit.features.tuned._SAVE_EVERY", 1)
     code, _, err = train(segkit, folder, *options)
     assert (code, err) == (130, "segkit: interrupted: the same command goes on\n")
     checkpoint = folder / ".m.segkit.training"
@@ -198,7 +198,7 @@ def test_an_interrupted_training_of_networks_goes_on(folder, segkit, monkeypatch
         f"Found {checkpoint} of a training that was stopped: with the same images and options it goes on from there"
         in out
     )
-    assert len(steps) == 3 + 1 + 2
+    assert steps == [0, 1, 1]
     assert not checkpoint.exists()
 
 
@@ -207,21 +207,22 @@ def test_an_interrupted_training_of_networks_goes_on(folder, segkit, monkeypatch
 def test_each_of_several_banks_of_networks_goes_on(folder, segkit, monkeypatch):
     tuned = "{name: tuned, weights: random, pyramid: [1], n_steps: %d}"
     banks = f"bank=[{{name: multiscale}}, {tuned % 1}, {{banks: [{tuned % 2}, {tuned % 3}]}}]"
-    steps, step = [], Training.step
+    steps, step = [], Trainings.step
 
-    def interrupted(training):
-        steps.append(training)
-        if len(steps) == 10:  # of two folds with one, two and three steps
+    def interrupted(trainings):
+        steps.append(trainings.n_steps)
+        if len(steps) == 6:  # the last one
             raise KeyboardInterrupt
-        return step(training)
+        step(trainings)
 
-    monkeypatch.setattr(Training, "step", interrupted)
+    monkeypatch.setattr(Trainings, "step", interrupted)
+    monkeypatch.setattr("segkit.features.tuned._SAVE_EVERY", 1)
     code, _, err = train(segkit, folder, *SMALL, "--set", banks)
     assert code == 130, err
     assert len(list(folder.glob(".m.segkit.training*"))) == 3
     code, _, err = train(segkit, folder, *SMALL, "--set", banks)
     assert code == 0, err
-    assert len(steps) == 10 + 3
+    assert steps == [0, 0, 1, 0, 1, 2, 2]
     assert not list(folder.glob(".m.*"))
 
 
@@ -277,7 +278,7 @@ def refused(message):
 def nothing_runs(monkeypatch):
     """No filter is computed and no network trained."""
     monkeypatch.setattr("segkit.features.FilterBank.sample", refused("filters were computed"))
-    monkeypatch.setattr("segkit.networks.training.Training.step", refused("a network was trained"))
+    monkeypatch.setattr("segkit.networks.training.Trainings.step", refused("a network was trained"))
 
 
 # the bank that lacks something comes last
