@@ -71,6 +71,14 @@ class OrbitAveraged(CompositeBank):
         self.bank = bank
         self.group = group
 
+    def check_training(self, images: Sequence[FloatArray]) -> None:
+        """Refuse networks that are trained on the images; see `FilterBank.check_training`."""
+        if self.is_cross_fitted:
+            raise ConfigError(
+                "TunedBank averages over the symmetries of the square itself: leave OrbitAveraged out"
+            )
+        super().check_training(images)
+
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:
         """List the channels of the bank, in groups called averaged."""
         channels = self._bank.channels(n_image_channels)

@@ -316,6 +316,11 @@ class FilterBank(BaseEstimator, ABC):
         """
         return self
 
+    @property
+    def is_cross_fitted(self) -> bool:
+        """Whether `cross_fitted` returns other banks than this one."""
+        return False
+
     def cross_fitted(self, index: int) -> FilterBank:  # noqa: ARG002
         """Return a bank whose maps of a training image, by its place, come from filters that did not learn from its mask."""
         return self
@@ -439,6 +444,11 @@ class CompositeBank(TiledBank):
             for place, bank in enumerate(self._given())
         ]
         return self
+
+    @property
+    def is_cross_fitted(self) -> bool:
+        """Whether any of the banks is."""
+        return any(bank.is_cross_fitted for bank in self._used)
 
     def cross_fitted(self, index: int) -> FilterBank:
         """Return the bank of what the banks return; see `FilterBank.cross_fitted`."""

@@ -214,6 +214,11 @@ class TunedBank(TiledBank):
         self._cross_fitted = self._read_held_out(arrays, held_out)
         return self
 
+    @property
+    def is_cross_fitted(self) -> bool:
+        """Whether maps of training images come from networks that did not see them: always."""
+        return True
+
     def cross_fitted(self, index: int) -> FilterBank:
         """Return a bank of the maps of a training image, by networks that did not see it; see `FilterBank.cross_fitted`."""
         known = _KnownMaps(**self.get_params())
@@ -556,10 +561,6 @@ class _KnownMaps(TunedBank):
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
     ) -> Iterator[FeatureMaps]:
         """Return the known maps, counted from the first row and column that a tile sees."""
-        if not isinstance(image, np.ndarray):  # a turned image
-            raise ConfigError(
-                "TunedBank averages over the symmetries of the square itself: leave OrbitAveraged out"
-            )
         wanted = self._wanted(channels, image.shape[2])
         corner = [side.start for side in tile.seen]
         for stack in self._known:

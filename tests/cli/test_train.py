@@ -1,14 +1,17 @@
 """The bank of `segkit train`; the rest of the command is tested in test_commands.py."""
 
+import errno
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from urllib.error import URLError
 
 import numpy as np
 import pytest
 import tifffile
+import torch
 from torchvision import models
 
 from segkit.cli.train import DEFAULT_BANK, _banks_at_hand, _describe_banks, _networks_of, _suggest
@@ -200,6 +203,28 @@ def test_an_interrupted_training_of_networks_goes_on(folder, segkit, monkeypatch
     )
     assert steps == [0, 1, 1]
     assert not checkpoint.exists()
+
+
+def test_a_full_disk_ends_a_training_of_networks_in_one_line(folder, segkit, monkeypatch):
+    options = [*SMALL, "--set", "bank={name: tuned, weights: random, pyramid: [1], n_steps: 3}"]
+    save, n_saved = torch.save, []
+
+    def save_until_full(content, file):
+        n_saved.append(1)
+        if len(n_saved) == 2:
+            Path(file).write_bytes(b"half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
+        save(content, file)
+
+    monkeypatch.setattr(torch, "save", save_until_full)
+    monkeypatch.setattr("segkit.features.tuned._SAVE_EVERY", 1)
+    code, _, err = train(segkit, folder, *options)
+    assert (code, err.count("\n")) == (2, 1), err
+    assert "the disk is full: free some space and run the same command again" in err
+    assert sorted(path.name for path in folder.glob(".m.*")) == [".m.segkit.training"]
+    code, out, err = train(segkit, folder, *options)
+    assert code == 0, err
+    assert "it goes on from there" in out
 
 
 @pytest.mark.filterwarnings("ignore:none of the .* separates the classes")

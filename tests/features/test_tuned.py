@@ -206,12 +206,10 @@ def test_maps_turn_with_the_image(single):
 
 
 def test_maps_of_a_training_image_are_not_averaged_over_a_group(several):
-    images, _, bank, _ = several
-    averaged = OrbitAveraged(TunedBank())
-    averaged.banks_ = [bank]
-    assert averaged.dense(images[0]).shape == (3, 40, 48)
+    images, masks, _, _ = several
+    bank = StackedBank([ScatteringBank(J=1, L=2), OrbitAveraged(StackedBank([TunedBank()]))])
     with pytest.raises(ConfigError, match="leave OrbitAveraged out"):
-        averaged.cross_fitted(0).dense(images[0])
+        Segmenter(bank).fit(images, masks)
 
 
 def test_quick_is_one_network_of_each_scale_without_symmetries(single):
