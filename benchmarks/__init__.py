@@ -3,6 +3,7 @@
 # Name of a study, and of its rows in results/ -> its module.
 STUDIES: dict[str, str] = {
     "segmentation": "benchmarks.segmentation",
+    "tuned": "benchmarks.tuned",
     "attribution": "benchmarks.attribution",
     "objects": "benchmarks.objects",
     "strokes": "benchmarks.strokes",

@@ -25,11 +25,10 @@ DEFAULT, NETWORKS, PAPER, FOREST, CENTRED = (
     "forest",
     "forest-centred",
 )
-FCN, UNET, TUNED = "fcn-vgg19", "smp", "segkit-tuned"
+FCN, UNET = "fcn-vgg19", "smp"
 TITLES = {
     NETWORKS: "**segkit**, two networks",
     DEFAULT: "**segkit**, no networks",
-    TUNED: "**segkit**, networks trained on the images",
     PAPER: "recipe of the paper, VGG19 to conv3_4",
     FOREST: "pixel forest",
     "forest-convpaint": "pixel forest on convpaint's three layers (VGG19)",
@@ -302,56 +301,6 @@ def against_unet(rows: list[Row]) -> str:
     return markdown_table(header, table)
 
 
-def tuned(rows: list[Row]) -> str:
-    """Compare networks trained on the images with segkit's fixed filters, on the splits that all three ran."""
-    methods, parts = (TUNED, NETWORKS, DEFAULT), []
-    for n_train in SIZES:
-        by_set: dict[str, Scores] = {}
-        for kind in ("development", "first look"):
-            by_set |= shared_by(_of_kind(rows, kind), methods, n_train)
-        named = [
-            (f"{name} ({_n_splits(found[TUNED, n_train])})", {name: found}) for name, found in by_set.items()
-        ]
-        table = []
-        for title, chosen in (*named, (f"**mean of {len(by_set)} sets**", by_set)):
-            means = [
-                float(np.mean([_mean(found[method, n_train]) for found in chosen.values()]))
-                for method in methods
-            ]
-            gaps = [gap_of(chosen, TUNED, method, n_train) for method in methods[1:]]
-            table.append((title, *(f"{mean:.3f}" for mean in means), *(broken(str(gap)) for gap in gaps)))
-        header = ("set (splits)", "trained networks", "two networks", "no networks")
-        header += ("less two networks", "less no networks")
-        parts.append(f"**With {_images(n_train)}:**\n\n{markdown_table(header, table)}")
-    return "\n".join(parts)
-
-
-def tuned_coverage(rows: list[Row]) -> str:
-    """Tell how often the 80 % interval of a model with trained networks holds the true object IoU."""
-    table = []
-    for name in (*KINDS["development"], *KINDS["first look"]):
-        held = []
-        for row in rows:
-            if row["where"]["set"] == name and row["where"]["method"] == TUNED:
-                for image, expected in row["figures"]["expected"].items():
-                    true = np.nanmean(score_of(row["figures"]["images"][image])[1][1:])
-                    if len(expected) == 3 and not np.isnan(true):
-                        held.append((expected[0], true, expected[1] <= true <= expected[2]))
-        if held:
-            expected_iou, true_iou, inside = np.mean(held, axis=0)
-            table.append((name, len(held), f"{expected_iou:.3f}", f"{true_iou:.3f}", f"{100 * inside:.0f} %"))
-    shares = [float(line[-1].split()[0]) for line in table]
-    table.append(("**mean of the sets**", "", "", "", f"{np.mean(shares):.0f} %"))
-    header = (
-        "set",
-        "images with an interval",
-        "expected object IoU",
-        "true object IoU",
-        "within the 80 % interval",
-    )
-    return markdown_table(header, table)
-
-
 def equal_forest(rows: list[Row]) -> str:
     """Compare segkit's recipes with the forest that has segkit's centring and threshold, on sets of the first look."""
     by_set = _of_kind(rows, "first look")
@@ -521,8 +470,6 @@ TABLES = {
     "rivals": rivals,
     "headline": headline,
     "against_unet": against_unet,
-    "tuned": tuned,
-    "tuned_coverage": tuned_coverage,
     "equal_forest": equal_forest,
     "parts": parts,
     "banks": banks,
