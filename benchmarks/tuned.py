@@ -1,13 +1,15 @@
 """Networks trained on the images: what the kernel machine, fixed filters, scales and symmetries are worth beside them.
 
-    python -m benchmarks tuned --data DATA --weights WEIGHTS [--sets ...] [--seeds N] [--train-sizes ...]
+    python -m benchmarks tuned --data DATA --weights WEIGHTS [--sets ...] [--seeds N] [--train-sizes ...] [--work WORK]
 
 DATA holds a folder for each set with images/, masks/ and, where images belong together, groups.csv; WEIGHTS holds those of
-MobileNetV2. Splits are those of `segkit benchmark`. In a split the networks of `configs/tuned.yaml` are trained once, and
-all ways to use them (`WAYS`) are tested on the same maps. A row holds of each way and test image the pixels by truth and
-prediction, row by row. It also holds the object IoU that the model expected of each image, with its 80 % interval, and which
-of both banks of the recipe held-out images chose. With seed 0 the seconds to segment the test images are measured beside
-those of a pixel forest, on one thread.
+MobileNetV2. With --work networks are kept: a run that was cut goes on, and one for other ways trains none.
+
+Splits are those of `segkit benchmark`. In a split the networks of `configs/tuned.yaml` are trained once, and all ways to use
+them (`WAYS`) are tested on the same maps. A row holds of each way and test image the pixels by truth and prediction, row by
+row. It also holds the object IoU that the model expected of each image, with its 80 % interval, and which of both banks of
+the recipe held-out images chose. With seed 0 the seconds to segment the test images are measured beside those of a pixel
+forest, on one thread.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ WAYS = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--train-sizes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--work", type=Path, help="folder that keeps the networks")
 
 
 def run(study: Study) -> None:
@@ -77,11 +80,15 @@ def run(study: Study) -> None:
         for n_train in study.options.train_sizes:
             for name in study.sets or SETS:
                 where = {"set": name, "n_train": n_train, "seed": seed}
-                study.row(where, partial(measure, study.folder(name), options, n_train, seed))
+                work = study.options.work
+                state = work and work / f"{name}-{n_train}-{seed}.training"
+                study.row(where, partial(measure, study.folder(name), options, n_train, seed, state))
 
 
-def measure(folder: Path, options: Sequence[str], n_train: int, seed: int) -> dict[str, Any]:
-    """Train the networks on a split, and use them in all ways."""
+def measure(
+    folder: Path, options: Sequence[str], n_train: int, seed: int, state: Path | None = None
+) -> dict[str, Any]:
+    """Train the networks on a split, or read them from a file if it is there, and use them in all ways."""
     data = load_pairs(folder / "images", folder / "masks", labels=LABELS.get(folder.name))
     groups = folder / "groups.csv"
     split = few_shot_split(
@@ -89,7 +96,7 @@ def measure(folder: Path, options: Sequence[str], n_train: int, seed: int) -> di
     )
     config = Config.load(shipped("tuned"), [*options, f"seed={seed}"])
     train, test = (_part(data, stems) for stems in (split.train, split.test))
-    with at_once() as trained:
+    with at_once(state) as trained:
         machines = {
             way: Config.from_options(config.model_dump() | {"bank": bank}).build()
             for way, bank in _banks(config).items()
@@ -126,20 +133,21 @@ def measure(folder: Path, options: Sequence[str], n_train: int, seed: int) -> di
 
 
 @contextmanager
-def at_once() -> Iterator[list[TunedBank]]:
+def at_once(state: Path | None) -> Iterator[list[TunedBank]]:
     """Let all tuned banks take the networks of the first one that is fitted, the only item of the list, and their maps."""
     fit, run, trained, maps = TunedBank.fit, TunedBank._run, [], {}
 
     def fit_once(bank: TunedBank, *given: Any, **options: Any) -> TunedBank:
         if not trained:
-            trained.append(copy(fit(bank, *given, **options)))  # a segmenter forgets what it no longer needs
+            fit(bank, *given, **options | {"checkpoint": state})
+            trained.append(copy(bank))  # a segmenter forgets what it no longer needs
         vars(bank).update(vars(trained[0]))
         return bank
 
-    def run_once(bank: TunedBank, network: Any, image: FloatArray, scale: Fraction) -> FloatArray:
-        key = id(network), bank.symmetries, scale, image.shape, image.tobytes()
+    def run_once(bank: TunedBank, networks: Sequence[Any], image: FloatArray, scale: Fraction) -> FloatArray:
+        key = tuple(map(id, networks)), bank.symmetries, scale, image.shape, image.tobytes()
         if key not in maps:
-            maps[key] = run(bank, network, image, scale)
+            maps[key] = run(bank, networks, image, scale)
         return maps[key]
 
     with patch.object(TunedBank, "fit", fit_once), patch.object(TunedBank, "_run", run_once):

@@ -102,7 +102,8 @@ class TunedBank(TiledBank):
     n_steps : int, default=400
         Training steps of each network.
     symmetries : bool, default=True
-        Whether logits are the mean over the eight symmetries of the square. Without, prediction takes an eighth of the time.
+        Whether logits are a mean over the eight symmetries of the square, each seen by one of the networks in turn. Without,
+        each network sees the image once.
     random_state : int, default=0
         Seed of random weights, crops and dropout.
 
@@ -120,7 +121,7 @@ class TunedBank(TiledBank):
     and falls (one cycle); its weights are a running mean. Of two classes the channel of a scale is the logit of the second;
     of more, each class has a channel, less their mean.
 
-    Maps of a new image are the mean over the folds. Those of a training image, which `cross_fitted` returns, come from the
+    Maps of a new image are a mean over the folds. Those of a training image, which `cross_fitted` returns, come from the
     networks that did not see it, so that a classifier can be trained on them.
 
     Examples
@@ -290,13 +291,12 @@ class TunedBank(TiledBank):
         for place, scale in enumerate(self._scales):
             mine = wanted[wanted // self._n_maps == place]
             if mine.size:
-                folds = [
+                networks = [
                     network
                     for name, network in self._networks.items()
                     if name.startswith(f"{float(scale):g}/")
                 ]
-                logits = np.mean([self._run(network, part, scale) for network in folds], axis=0)
-                yield self._as_maps(logits, mine, place)
+                yield self._as_maps(self._run(networks, part, scale), mine, place)
 
     @property
     def learns_weights(self) -> bool:
@@ -478,8 +478,8 @@ class TunedBank(TiledBank):
             average=AVERAGE,
         )
 
-    def _run(self, network: PyramidNetwork, image: FloatArray, scale: Fraction) -> FloatArray:
-        """Compute the mean logits (n_maps, h, w) of an image (H, W, C) over the symmetries."""
+    def _run(self, networks: Sequence[PyramidNetwork], image: FloatArray, scale: Fraction) -> FloatArray:
+        """Compute the mean logits (n_maps, h, w) of an image (H, W, C) over networks and symmetries."""
         import torch
 
         small = _shrink(image, scale.denominator)
@@ -489,15 +489,18 @@ class TunedBank(TiledBank):
         padded = np.pad(small, (*padding, (0, 0)), mode="reflect")
         symmetries = _SYMMETRIES if self.symmetries else _SYMMETRIES[:1]
         total: Any = 0
+        # each network sees some of the turned images: all pairs take longer and are no better
+        n_passes = max(len(networks), len(symmetries))
         with torch.inference_mode(), card_has_room():
-            network.to(torch_device())
-            for swaps, rows, cols in symmetries:
+            for number in range(n_passes):
+                network = networks[number % len(networks)].to(torch_device())
+                swaps, rows, cols = symmetries[number % len(symmetries)]
                 moved = padded[::rows, ::cols]
                 moved = moved.transpose(1, 0, 2) if swaps else moved
                 found = self._forward(network, moved)
                 found = found.transpose(0, 2, 1) if swaps else found
                 total = total + found[:, ::rows, ::cols]
-        logits = (total / len(symmetries))[:, : shape[0], : shape[1]]
+        logits = (total / n_passes)[:, : shape[0], : shape[1]]
         logits = logits[1:] - logits[:1] if len(logits) == 2 else logits - logits.mean(axis=0)
         return np.asarray(np.clip(logits, -MOST_LOGIT, MOST_LOGIT), dtype=np.float32)
 
@@ -531,7 +534,7 @@ class TunedBank(TiledBank):
                 logits: Any = None
                 for fold, masks in enumerate(held_out):
                     if masks[index].any():
-                        run = self._run(self._networks[_Part(scale, fold).name], image, scale)
+                        run = self._run([self._networks[_Part(scale, fold).name]], image, scale)
                         cells = _cells(masks[index], run.shape[1:], self._strides[0] / float(scale))
                         logits = run if logits is None else np.where(cells, run, logits)
                 maps.append(self._as_maps(logits, np.arange(self._n_maps) + place * self._n_maps, place))

@@ -88,7 +88,7 @@ def test_a_quick_prediction_takes_one_network_and_is_none_of_all(tuned, line, se
     assert "3 images up to date" in segkit(*line, "--quick", "--resume")[1]
     assert len(runs) == 3
     assert "up to date" not in segkit(*line, "--resume")[1]
-    assert len(runs) == 3 + 3 * 2 * 8
+    assert len(runs) == 3 + 3 * 8
 
 
 def test_what_was_trained_is_explained(tuned, segkit):

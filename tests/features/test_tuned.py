@@ -196,13 +196,32 @@ def test_tiles_of_a_large_image_hardly_show(shared, rng, monkeypatch):
     assert ((found > threshold) == (expected > threshold)).mean() > 0.999
 
 
-def test_maps_turn_with_the_image(single):
+def test_maps_are_a_mean_over_turned_images_each_seen_by_a_network_in_turn(single):
     image, _, bank, _ = single
     both = copy(bank).set_params(symmetries=True)
+    networks = [alone(bank, part) for part in ("1/0", "1/1")]
+    turned = []
+    for swap in (False, True):
+        for step in (slice(None), slice(None, None, -1)):
+            for across in (slice(None), slice(None, None, -1)):
+                seen = image[step, across]
+                seen = seen.swapaxes(0, 1) if swap else seen
+                [found] = networks[len(turned) % 2].dense(seen)
+                turned.append((found.T if swap else found)[step, across])
+    np.testing.assert_allclose(both.dense(image)[0], np.mean(turned, axis=0), atol=1e-5)
+    np.testing.assert_allclose(
+        bank.dense(image)[0], np.mean([one.dense(image)[0] for one in networks], axis=0), atol=1e-5
+    )
+
+
+def test_maps_of_one_network_turn_with_the_image(single):
+    image, _, bank, _ = single
+    one = alone(bank, "1/0")
+    both = copy(one).set_params(symmetries=True)
     maps = both.dense(image).transpose(1, 2, 0)
     for turn in (np.rot90, np.fliplr, lambda a: a.swapaxes(0, 1)):
         np.testing.assert_allclose(both.dense(turn(image)).transpose(1, 2, 0), turn(maps), atol=1e-4)
-    assert abs(np.fliplr(bank.dense(image)[0]) - bank.dense(np.fliplr(image))[0]).max() > 1e-3
+    assert abs(np.fliplr(one.dense(image)[0]) - one.dense(np.fliplr(image))[0]).max() > 1e-3
 
 
 def test_maps_of_a_training_image_are_not_averaged_over_a_group(several):
