@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
+from scipy.spatial import KDTree
 
 from segkit._common.arrays import as_array
 from segkit.errors import InputError, first_few
@@ -52,14 +53,15 @@ def measure(
         - ``label``, ``area``, ``centroid-0`` (row), ``centroid-1`` (column);
         - ``bbox-0``, ``bbox-1`` (first row and column), ``bbox-2``, ``bbox-3`` (those after the last);
         - ``perimeter``, ``axis_major_length``, ``axis_minor_length``, ``eccentricity``, ``solidity``;
+        - ``circularity``, 4 pi times the area over the square of the perimeter, at most 1 and NaN without a perimeter;
+        - ``nearest_distance``, from the centroid to the nearest other one, NaN for a single object;
         - ``touches_border``, whether the border of the image may cut the object;
-        - ``intensity_mean``, ``intensity_std`` of an image (H, W); ``intensity_mean-0``, ``intensity_std-0``, ... of
-          each channel of an image (H, W, C), or ``intensity_mean_DAPI``, ``intensity_std_DAPI``, ... where `channels` names
-          them;
+        - ``intensity_mean``, ``intensity_std`` and ``intensity_sum`` of an image (H, W); ``intensity_mean-0``, ... of
+          each channel of an image (H, W, C), or ``intensity_mean_DAPI``, ... where `channels` names them;
         - ``probability``, the mean over the object, and ``class``, where given;
-        - ``area_um2``, ``perimeter_um``, ``centroid_um-0``, ``centroid_um-1``, ``axis_major_length_um`` and
-          ``axis_minor_length_um`` where the pixel size is known. The perimeter is NaN where pixels are not square. The
-          eccentricity is then that of the true shape.
+        - ``area_um2``, ``perimeter_um``, ``centroid_um-0``, ``centroid_um-1``, ``axis_major_length_um``,
+          ``axis_minor_length_um`` and ``nearest_distance_um`` where the pixel size is known. Perimeter and circularity are
+          NaN where pixels are not square. The eccentricity is then that of the true shape.
 
     Raises
     ------
@@ -142,6 +144,8 @@ def _shapes(labels: NDArray[np.integer], runs: Runs, spacing: tuple[float, float
     centroids, covariances = moments(runs)
     major, minor, eccentricity = axes(covariances)
     boxes, perimeter = runs.boxes, perimeters(labels, runs.ids)
+    with np.errstate(divide="ignore", invalid="ignore"):  # single pixels have no perimeter
+        circularity = np.minimum(4 * np.pi * runs.areas / perimeter**2, 1)
     table: Table = {
         "label": runs.ids,
         "area": runs.areas.astype(np.float64),
@@ -152,13 +156,17 @@ def _shapes(labels: NDArray[np.integer], runs: Runs, spacing: tuple[float, float
         "axis_major_length": major,
         "axis_minor_length": minor,
         "eccentricity": eccentricity,
+        "circularity": np.where(perimeter > 0, circularity, np.nan),
         "solidity": runs.areas / hull_areas(runs),
+        "nearest_distance": _nearest(centroids),
         "touches_border": (boxes[:, :2] == 0).any(axis=1) | (boxes[:, 2:] == labels.shape).any(axis=1),
     }
     if spacing is None:
         return table
     height, width = spacing
     major, minor, table["eccentricity"] = axes(covariances * (height**2, width**2, height * width))
+    if height != width:
+        table["circularity"] = np.full(runs.n_objects, np.nan)
     return table | {
         "area_um2": runs.areas * (height * width),
         "perimeter_um": perimeter * (height if height == width else np.nan),
@@ -166,23 +174,32 @@ def _shapes(labels: NDArray[np.integer], runs: Runs, spacing: tuple[float, float
         "centroid_um-1": centroids[:, 1] * width,
         "axis_major_length_um": major,
         "axis_minor_length_um": minor,
+        "nearest_distance_um": _nearest(centroids * spacing),
     }
+
+
+def _nearest(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Distance of each point to the nearest other one; NaN for a single one."""
+    if len(points) < 2:
+        return np.full(len(points), np.nan)
+    return np.asarray(KDTree(points).query(points, k=2)[0][:, 1])
 
 
 def _intensities(
     image: NDArray[Any], inside: NDArray[np.bool_], owner: NDArray[np.intp], runs: Runs, names: Sequence[str]
 ) -> Table:
-    """Compute mean and standard deviation of each channel."""
+    """Compute mean, standard deviation and sum of each channel."""
     planes, ends = (
         ([image], [""]) if image.ndim == 2 else (list(np.moveaxis(image, 2, 0)), _ends(names, image.shape[2]))
     )
-    means, deviations = {}, {}
+    means, deviations, sums = {}, {}, {}
     for name, channel in zip(ends, planes, strict=True):
         pixels = channel[inside].astype(np.float64)
-        mean = add_up(pixels, owner, runs.n_objects) / runs.areas
+        sums[f"intensity_sum{name}"] = total = add_up(pixels, owner, runs.n_objects)
+        mean = total / runs.areas
         variance = add_up((pixels - mean[owner]) ** 2, owner, runs.n_objects) / runs.areas
         means[f"intensity_mean{name}"], deviations[f"intensity_std{name}"] = mean, np.sqrt(variance)
-    return means | deviations
+    return means | deviations | sums
 
 
 def _ends(names: Sequence[str], n_channels: int) -> list[str]:

@@ -29,9 +29,17 @@ _SHAPES = (
     "bbox-3",
     "perimeter",
 )
-_AXES = ("axis_major_length", "axis_minor_length", "eccentricity", "solidity")
-_LAST = ("probability", "touches_border", "area_um2", "centroid_um-0", "centroid_um-1", "perimeter_um")
-_AXES_UM = ("axis_major_length_um", "axis_minor_length_um")
+_AXES = ("axis_major_length", "axis_minor_length", "eccentricity", "circularity", "solidity")
+_LAST = (
+    "probability",
+    "nearest_distance",
+    "touches_border",
+    "area_um2",
+    "centroid_um-0",
+    "centroid_um-1",
+    "perimeter_um",
+)
+_AXES_UM = ("axis_major_length_um", "axis_minor_length_um", "nearest_distance_um")
 _ORDER = {name: position for position, name in enumerate(("image", *_SHAPES, *_AXES, *_LAST, *_AXES_UM))}
 _WHOLE = {"area"}
 _N_DIGITS = 4

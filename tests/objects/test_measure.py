@@ -68,7 +68,18 @@ def test_every_column_is_that_of_scikit_image(make, rng):
     for name, column in expected.items():
         assert found[name].dtype == column.dtype, name
         np.testing.assert_allclose(found[name], column, atol=1e-6, err_msg=name)
-    assert set(found) - set(expected) == {"touches_border"}
+    sums = {name for name in found if name.startswith("intensity_sum")}
+    assert set(found) - set(expected) == {"touches_border", "circularity", "nearest_distance"} | sums
+    for name in sums:
+        end = name.removeprefix("intensity_sum")
+        channel = image if not end else image[:, :, int(end[1:])]
+        np.testing.assert_allclose(found[name], ndimage.sum(channel, labels, found["label"]))
+    for area, perimeter, circularity in zip(
+        found["area"], found["perimeter"], found["circularity"], strict=True
+    ):
+        assert circularity == pytest.approx(
+            min(1, 4 * np.pi * area / perimeter**2) if perimeter else np.nan, nan_ok=True
+        )
 
 
 @pytest.mark.parametrize("pixel_size", [0.5, (0.5, 0.5), (2.0, 0.3)])
@@ -89,6 +100,7 @@ def test_micrometres_are_spacings_of_scikit_image(pixel_size, rng):
         np.testing.assert_allclose(found["perimeter_um"], of_squares["perimeter"])
     else:
         assert np.isnan(found["perimeter_um"]).all()
+        assert np.isnan(found["circularity"]).all()
 
 
 def test_a_rectangle_in_closed_form():
@@ -111,9 +123,22 @@ def test_a_rectangle_in_closed_form():
             "axis_minor_length": 4 * np.sqrt((height**2 - 1) / 12),
             "eccentricity": np.sqrt(1 - (height**2 - 1) / (width**2 - 1)),
             "solidity": 1,
+            "circularity": 4 * np.pi * height * width / (2 * (height - 1) + 2 * (width - 1)) ** 2,
+            "nearest_distance": np.nan,
             "touches_border": False,
-        }
+        },
+        nan_ok=True,
     )
+
+
+@pytest.mark.parametrize("pixel_size", [None, (2.0, 0.3)])
+def test_the_nearest_object_is_that_of_the_least_distance(pixel_size, rng):
+    found = measure(blobs(rng), pixel_size=pixel_size)
+    end = "" if pixel_size is None else "_um"
+    centres = np.stack([found[f"centroid{end}-{axis}"] for axis in "01"], axis=1)
+    apart = np.hypot(*np.moveaxis(centres[:, None] - centres, 2, 0))
+    apart[np.diag_indices_from(apart)] = np.inf
+    np.testing.assert_allclose(found[f"nearest_distance{end}"], apart.min(axis=1))
 
 
 def test_only_the_border_of_the_image_counts_as_border():

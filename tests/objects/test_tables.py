@@ -39,8 +39,8 @@ def test_a_row_for_each_object_and_each_image(tmp_path):
     assert objects[1] == {
         "image": "é/a", "label": "2", "area": "9", "centroid-0": "4", "centroid-1": "3",
         "bbox-0": "3", "bbox-1": "2", "bbox-2": "6", "bbox-3": "5", "perimeter": "8",
-        "axis_major_length": "3.266", "axis_minor_length": "3.266", "eccentricity": "0", "solidity": "1",
-        "touches_border": "no",
+        "axis_major_length": "3.266", "axis_minor_length": "3.266", "eccentricity": "0", "circularity": "1", "solidity": "1",
+        "nearest_distance": "3.536", "touches_border": "no",
     }  # fmt: skip
     assert objects[0]["touches_border"] == "yes"
     assert images[0] == {
