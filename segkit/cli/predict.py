@@ -15,12 +15,11 @@ from segkit.cli.options import (
     OverlayOption,
     OverwriteOption,
     ResumeOption,
-    data_option,
     read_data,
     workers,
 )
 from segkit.cli.terminal import echo, progress_bars, say, warn
-from segkit.errors import count, first_few
+from segkit.errors import ConfigError, count, first_few
 
 if TYPE_CHECKING:
     from segkit.segmentation.outcome import ImageRow
@@ -72,7 +71,23 @@ def predict(
             help="Less time, less exact: of networks that were trained, one at each scale and no symmetries.",
         ),
     ] = False,
-    set_: Annotated[list[str] | None, data_option(*_KNOWN)] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            "--split",
+            metavar="MORE|LESS|DEPTH",
+            help="With --objects: tell more or fewer touching objects apart, or those of a depth in radii (such as 0.15).",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help=f"How images are read: data.{', data.'.join(_KNOWN)}. With --objects also objects.depth, "
+            "objects.smallest (area in pixels), objects.fill_holes (true or false). May be repeated.",
+        ),
+    ] = None,
     resume: ResumeOption = False,
     dry_run: Annotated[
         bool,
@@ -92,7 +107,9 @@ def predict(
     """Segment every image of a folder. Masks have the values of the training masks. Exit status 1 if an image failed."""
     from segkit.segmentation.segmenter import load
 
-    segmenter, data = load(model), read_data(set_, *_KNOWN)
+    of_objects = [given for given in set_ or [] if given.strip().startswith("objects.")]
+    data = read_data([given for given in set_ or [] if given not in of_objects], *_KNOWN)
+    segmenter = _with_objects(load(model), split, of_objects, objects=objects)
     if quick:
         whole, segmenter = segmenter, segmenter.quick()
         if segmenter is whole:
@@ -104,6 +121,19 @@ def predict(
     replaced = {"resume": resume, "overwrite": overwrite, "overwrite_foreign": overwrite_foreign}
     given = {name: getattr(data, name) for name in _KNOWN}
     _predict_folder(segmenter, images, output, options | replaced | given | {"strict": strict})
+
+
+def _with_objects(segmenter: Segmenter, split: str | None, given: list[str], *, objects: bool) -> Segmenter:
+    """Change how objects are told apart."""
+    from segkit.config.schema import ObjectsConfig
+
+    if (split or given) and not objects:
+        raise ConfigError(f"{'--split' if split else given[0]} is about objects: give --objects too")
+    settings = ObjectsConfig.load(given)
+    if split is not None and settings.depth is not None:
+        raise ConfigError("--split and objects.depth are two depths: leave one out")
+    depth = settings.depth if split is None else split
+    return segmenter.with_objects(depth, smallest=settings.smallest, fill_holes=settings.fill_holes)
 
 
 def _estimate(segmenter: Segmenter, images: Path, axes: str | None, level: int | None) -> None:
@@ -120,7 +150,7 @@ def _estimate(segmenter: Segmenter, images: Path, axes: str | None, level: int |
 def _predict_folder(segmenter: Segmenter, images: Path, output: Path, options: dict[str, Any]) -> None:
     """Segment the images."""
     from segkit.images.pixel_size import describe_sizes
-    from segkit.objects.tables import read_sizes
+    from segkit.objects.tables import count_objects, read_sizes
     from segkit.segmentation.folders import segment_folder
     from segkit.segmentation.outcome import Interrupted
 
@@ -141,6 +171,8 @@ def _predict_folder(segmenter: Segmenter, images: Path, output: Path, options: d
         )
     say(*(f"{kind} in {output / kind}" for kind in ("probability", "overlay", "objects") if options[kind]))
     if options["objects"]:
+        n_objects, n_images = count_objects(output / "images.csv")
+        say(f"{count(n_objects, 'object')} in {count(n_images, 'image')}")
         say(segmenter.objects_.summarise(), f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
         say(*describe_sizes(read_sizes(output / "images.csv")))
     for row in [row for row in outcome.rows if row.shares][:_N_NAMED]:

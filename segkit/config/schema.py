@@ -195,6 +195,27 @@ class DataConfig(Section):
             )
 
 
+class ObjectsConfig(Section):
+    """Changes by hand of how objects are told apart: depth in radii, least area in pixels, whether holes are filled."""
+
+    depth: Annotated[float, Field(ge=0)] | None = None
+    smallest: Annotated[float, Field(ge=0)] | None = None
+    fill_holes: bool | None = None
+
+    @classmethod
+    def load(cls, overrides: Iterable[str]) -> Self:
+        """Read ``objects.key=value``; a ConfigError says that a key or value does not exist or fit."""
+        options = read_options(None, overrides).get("objects", {})
+        try:
+            return cls.model_validate(options)
+        except SchemaError as error:
+            fault = error.errors()[0]
+            key = ".".join(map(str, ("objects", *fault["loc"])))
+            if fault["type"] == "extra_forbidden":
+                raise ConfigError(f"unknown key {key}: there are {', '.join(cls.model_fields)}") from error
+            raise ConfigError(explain_value(fault, ["objects", *map(str, fault["loc"])])) from error
+
+
 class Config(Section):
     """All options of a run. Among several banks in a list, held-out images choose."""
 

@@ -20,6 +20,8 @@ from segkit.objects.hills import Hills, LabelArray, find_hills, join_hills
 
 Landscape = Literal["none", "distance", "probability", "inside", "distance+inside"]
 LANDSCAPES: tuple[Landscape, ...] = get_args(Landscape)
+# What to split more or less does to the depth.
+_CHANGES = {"more": 0.5, "less": 2.0}
 # Holes up to this fraction of a typical object are filled.
 LARGEST_HOLE = 0.5
 
@@ -142,6 +144,54 @@ class Splitter:
         }
         told = " and ".join(names[name] for name in self.landscape.split("+"))
         return f"watershed on {told}, smoothed by {self.smoothing:g} radii, at least {self.depth:g} deep ({size})"
+
+    def changed(
+        self,
+        split: str | float | None = None,
+        *,
+        smallest: float | None = None,
+        fill_holes: bool | None = None,
+    ) -> Self:
+        """Change settings by hand.
+
+        Parameters
+        ----------
+        split : {"more", "less"} or float, optional
+            Split more or fewer objects, by half or twice the depth, or the depth itself in radii. Where regions are the
+            objects, a depth and "more" split them by their shape, and "less" changes nothing.
+        smallest : float, optional
+            Least area of an object, in pixels.
+        fill_holes : bool, optional
+            Whether small holes are filled.
+
+        Raises
+        ------
+        ConfigError
+            If `split` is no such word or number, or a number is negative.
+        """
+        found: dict[str, Any] = {}
+        if split is not None:
+            depth = self._depth_of(split)
+            if self.landscape != "none":
+                found["depth"] = depth
+            elif str(split).lower() != "less":
+                found |= {"depth": depth, "landscape": "distance"}
+        if smallest is not None:
+            found["least_area"] = float(smallest)
+        if fill_holes is not None:
+            found["fills_holes"] = fill_holes
+        return replace(self, **found)
+
+    def _depth_of(self, split: str | float) -> float:
+        usual = self.depth if self.landscape != "none" and self.depth else Splitter.depth
+        if isinstance(split, str) and split.lower() in _CHANGES:
+            return usual * _CHANGES[split.lower()]
+        try:
+            return float(split)
+        except ValueError as error:
+            raise ConfigError(
+                f"split {split!r}: give more, less, or the depth of the pass between two objects in radii, such as 0.15"
+            ) from error
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as values that JSON can hold."""

@@ -123,6 +123,13 @@ def read_sizes(path: Path) -> list[tuple[tuple[float, float] | None, str]]:
     ]
 
 
+def count_objects(path: Path) -> tuple[int, int]:
+    """Count objects and images of a table of `write_images`."""
+    with path.open(newline="", encoding="utf-8") as file:
+        counts = [int(row["count"]) for row in csv.DictReader(file)]
+    return sum(counts), len(counts)
+
+
 def _columns(entry: ImageObjects) -> dict[str, list[Any]]:
     """Return the cells of the objects of an image, by column of the file."""
     objects = entry.objects

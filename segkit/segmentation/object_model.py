@@ -47,6 +47,11 @@ class ObjectModel:
     source: str
     rim: PixelClassifier | None = None
     scores: SplitScores | None = None
+    is_by_hand: bool = False
+
+    def by_hand(self, splitter: Splitter) -> ObjectModel:
+        """Take other settings, of which no held-out image tells anything."""
+        return replace(self, splitter=splitter, scores=None, is_by_hand=True)
 
     def summarise(self) -> str:
         """Summarise what is known of objects, how well they are told apart, and how far their count is off."""
@@ -55,6 +60,8 @@ class ObjectModel:
     @property
     def _count_error(self) -> str:
         """Error of the count on held-out images, in a sentence."""
+        if self.is_by_hand:
+            return "These settings were changed by hand: how far the count is off is not known."
         if self.scores is None or not self.scores.n_true:
             return "How far the count is off is not known: number the objects of three images or more to learn it."
         n_true, n_found, n_counted = self.scores.n_true, self.scores.n_found, self.scores.n_predicted
@@ -66,6 +73,8 @@ class ObjectModel:
     def rule(self) -> str:
         """How objects are told apart, and how well, in a sentence or two that begin small."""
         size = f"typical diameter {2 * self.splitter.radius:.3g} pixels"
+        if self.is_by_hand:
+            return f"{self.splitter.describe()}."
         if self.source == "nothing":
             return "no region is annotated as a whole, so each connected region counts as one object."
         if self.source == "strokes":
@@ -91,6 +100,8 @@ class ObjectModel:
     def describe(self) -> str:
         """Explain in one sentence how objects are told apart, and from what that was learnt."""
         told = self.splitter.describe()
+        if self.is_by_hand:
+            return f"Objects: {told}; changed by hand."
         if self.scores is None:
             learnt = {
                 "instances": "of the annotated size; nothing could be held out to choose better settings",

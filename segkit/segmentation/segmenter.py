@@ -319,6 +319,22 @@ class Segmenter(BaseSegmenter):
         quick.bank_ = bank
         return quick
 
+    def with_objects(
+        self,
+        split: str | float | None = None,
+        *,
+        smallest: float | None = None,
+        fill_holes: bool | None = None,
+    ) -> Segmenter:
+        """Return a segmenter that tells objects apart by changed settings; see `segkit.objects.split.Splitter.changed`."""
+        check_is_fitted(self, "classifier_")
+        splitter = self.objects_.splitter.changed(split, smallest=smallest, fill_holes=fill_holes)
+        if splitter == self.objects_.splitter:
+            return self
+        changed = copy(self)
+        changed.objects_ = self.objects_.by_hand(splitter)
+        return changed
+
     def save(
         self, path: str | Path, *, embed_weights: bool = True, settings: dict[str, Any] | None = None
     ) -> None:

@@ -638,6 +638,25 @@ def test_objects_from_masks_that_number_them_to_tables(tmp_path, segkit):
     code, out, err = segkit("evaluate", tmp_path / "out" / "objects", tmp_path / "masks")
     assert code == 0, err
     assert "AP at IoU 0.5: 1.000" in out
+    assert "24 objects in 2 images" in segkit("predict", model, images, "-o", tmp_path / "o3", "--objects")[1]
+    changed = ["predict", model, images, "-o", tmp_path / "o3", "--objects", "--resume", "--split", "LESS"]
+    code, out, err = segkit(*changed, "--set", "objects.smallest=1000", "--set", "objects.fill_holes=false")
+    assert code == 0, err
+    assert "0 objects in 2 images" in out
+    assert "changed by hand: how far the count is off is not known" in out
+    for given, told in (
+        (["--split", "some"], "split 'some': give more, less, or the depth of the pass between two objects"),
+        (["--split", "-1"], "depth=-1.0: give a number from 0"),
+        (["--split", "more", "--set", "objects.depth=1"], "are two depths: leave one out"),
+        (["--set", "objects.depth=deep"], "objects.depth='deep'"),
+        (["--set", "objects.deep=1"], "unknown key objects.deep: there are depth, smallest, fill_holes"),
+    ):
+        assert told in refused(
+            segkit, tmp_path, "predict", model, images, "-o", tmp_path / "o2", "--objects", *given
+        )
+    assert "--split is about objects: give --objects too" in refused(
+        segkit, tmp_path, "predict", model, images, "-o", tmp_path / "o2", "--split", "more"
+    )
     wrong = ("-o", tmp_path / "o2", "--objects", "--set", "data.pixel_size=-1")
     assert "pixel size -1" in refused(segkit, tmp_path, "predict", model, images, *wrong)
 

@@ -243,3 +243,29 @@ def test_inside_leads_background_and_rim():
     decisions = np.array([[[-1, 1, -1], [1, -1, -1], [-1, 0, 0], [-1, -1, 1]]], dtype=np.float32)
     expected = 0.5 + 0.5 * np.tanh([[2, -2, 0, -2]])
     np.testing.assert_allclose(probability_of_inside(decisions), expected, rtol=1e-6)
+
+
+def test_settings_changed_by_hand():
+    learnt = Splitter("distance+inside", depth=0.2, radius=7.0, least_area=30)
+    assert learnt.changed("MORE") == replace(learnt, depth=0.1)
+    assert learnt.changed("less", smallest=4, fill_holes=False) == replace(
+        learnt, depth=0.4, least_area=4, fills_holes=False
+    )
+    assert learnt.changed(0.3) == learnt.changed("0.3") == replace(learnt, depth=0.3)
+    assert learnt.changed() == learnt
+    regions = Splitter("none", depth=0.0, radius=7.0)
+    assert regions.changed("less") == regions
+    assert regions.changed("more") == replace(regions, landscape="distance", depth=Splitter.depth / 2)
+    assert regions.changed(0.3) == replace(regions, landscape="distance", depth=0.3)
+    with pytest.raises(ConfigError, match="split 'some': give more, less, or the depth"):
+        learnt.changed("some")
+    with pytest.raises(ConfigError, match=r"depth=-1.0: give a number from 0"):
+        learnt.changed(-1)
+
+
+def test_a_smaller_depth_never_gives_fewer_objects(rng):
+    mask = ndimage.gaussian_filter(rng.standard_normal((80, 90)), 2) > 0
+    splitter = Splitter(radius=4.0)
+    counts = [changed.split(mask).max() for changed in map(splitter.changed, ("less", None, "more"))]
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1]
