@@ -1,0 +1,26 @@
+"""The command ``segkit classify``: classes of objects from a few that were named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from segkit.cli.options import OverwriteOption
+from segkit.cli.terminal import say
+
+
+def classify(
+    objects: Annotated[Path, typer.Argument(help="objects.csv of segkit predict or measure.")],
+    labels: Annotated[
+        Path, typer.Option("--labels", help="CSV file with image, label and class of some of the objects.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for objects.csv and images.csv.")],
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Give every object a class, learnt from a few that you named, by its shape and intensities."""
+    from segkit.objects.classify import classify_table
+
+    found = classify_table(objects, labels, output, overwrite=overwrite)
+    say(*found.describe(), f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
