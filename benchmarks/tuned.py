@@ -223,6 +223,8 @@ def tuned(rows: list[Row]) -> str:
     methods, parts = ("recipe", NETWORKS, "filters"), []
     for n_train in SIZES:
         by_set = shared_by(scores_by_set(rows), methods, n_train)
+        if not by_set:
+            continue
         named = [(_titled(name, found, n_train), {name: found}) for name, found in by_set.items()]
         table = []
         for title, chosen in (*named, (f"**mean of {len(by_set)} sets**", by_set)):
@@ -240,6 +242,8 @@ def tuned_ways(rows: list[Row]) -> str:
     parts = []
     for n_train in SIZES:
         by_set = shared_by(scores_by_set(rows), WAYS, n_train)
+        if not by_set:
+            continue
         table = []
         for way, title in WAYS.items():
             gap = "" if way == "logits" else broken(str(gap_of(by_set, way, "logits", n_train)))

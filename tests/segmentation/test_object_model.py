@@ -369,7 +369,7 @@ def test_each_source_is_described(source, told):
     header, arrays = model.to_state(())
     assert not arrays
     again = ObjectModel.from_state(header, {}, ())
-    assert [getattr(again, field.name) for field in fields(again)] == [NONE, source, None, None]
+    assert [getattr(again, field.name) for field in fields(again)] == [NONE, source, None, None, False]
 
 
 def test_scores_are_described():
