@@ -23,4 +23,4 @@ def classify(
     from segkit.objects.classify import classify_table
 
     found = classify_table(objects, labels, output, overwrite=overwrite)
-    say(*found.describe(), f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
+    say(*found.describe(), found.decided_by, f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")

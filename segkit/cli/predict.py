@@ -133,7 +133,10 @@ def _with_objects(segmenter: Segmenter, split: str | None, given: list[str], *, 
     if split is not None and settings.depth is not None:
         raise ConfigError("--split and objects.depth are two depths: leave one out")
     depth = settings.depth if split is None else split
-    return segmenter.with_objects(depth, smallest=settings.smallest, fill_holes=settings.fill_holes)
+    changed = segmenter.with_objects(depth, smallest=settings.smallest, fill_holes=settings.fill_holes)
+    if changed is segmenter and (split or given):
+        say("the settings of objects are those of the model already: nothing changes")
+    return changed
 
 
 def _estimate(segmenter: Segmenter, images: Path, axes: str | None, level: int | None) -> None:

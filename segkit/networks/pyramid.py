@@ -60,7 +60,10 @@ class PyramidNetwork(nn.Module):
         self.register_buffer("mean", torch.tensor(mean).reshape(-1, 1, 1))
         self.register_buffer("std", torch.tensor(std).reshape(-1, 1, 1))
         self.narrow = nn.ModuleList(nn.Conv2d(number, width, 1) for number in n_channels)
-        self.mix = nn.ModuleList(_Mix(width) for _ in n_channels[1:])
+        # most of the time goes into the finest level
+        self.mix = nn.ModuleList(
+            _Mix(width, separable=level == 0) for level in reversed(range(len(n_channels) - 1))
+        )
         self.rng = np.random.default_rng(0)  # of the dropout; see `segkit.networks.training.Training`
         self.score = nn.Conv2d(width, n_outputs, 1)
 
@@ -86,12 +89,12 @@ class PyramidNetwork(nn.Module):
 
 
 class _Mix(nn.Module):
-    """Convolutions over space and over channels, normalised by pixel: maps of tiles are those of images."""
+    """A convolution, or one over space and one over channels; normalised by pixel: maps of tiles are those of images."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, separable: bool) -> None:
         super().__init__()
-        self.spatial = nn.Conv2d(width, width, 3, padding=1, groups=width, bias=False)
-        self.pointwise = nn.Conv2d(width, width, 1, bias=False)
+        self.spatial = nn.Conv2d(width, width, 3, padding=1, groups=width if separable else 1, bias=False)
+        self.pointwise = nn.Conv2d(width, width, 1, bias=False) if separable else nn.Identity()
         self.norm = nn.LayerNorm(width)
 
     def forward(self, signal: Tensor) -> Tensor:
@@ -143,6 +146,10 @@ def build(
 ) -> PyramidNetwork:
     """Build the network on torchvision's MobileNetV2 or an encoder of timm, with weights by its names or random ones."""
     whole = _of_torchvision(state) if network == MOBILENET else _of_timm(network, state)
+    for module in whole.modules():  # networks in other threads draw from the same generator
+        for rate in ("drop_prob", "p"):
+            if isinstance(getattr(module, rate, None), float):
+                setattr(module, rate, 0.0)
     convolutions = (name for name, layer in whole.named_modules() if isinstance(layer, nn.Conv2d))
     _for_channels(whole, next(convolutions), n_image_channels)
     encoder = _MobileNet(whole.features) if network == MOBILENET else whole

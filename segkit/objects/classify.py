@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from segkit._common.files import safe_cell, saving
 from segkit.classifier import LinearSVM
 from segkit.errors import InputError, count, first_few, one_line
-from segkit.images.outputs import refuse_existing, refuse_unwritable
+from segkit.images.outputs import refuse_empty, refuse_existing, refuse_unwritable
 from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE, four_digits
 
 _KEY = ["image", "label"]
@@ -77,6 +78,11 @@ class ClassifiedObjects:
             f"{low:.0%} to {high:.0%}) got their class.",
         ]
 
+    @property
+    def decided_by(self) -> str:
+        """The measurements that decide, in a sentence."""
+        return f"Decided by {first_few(self.features, most=100)}."
+
 
 def classify_objects(objects: pd.DataFrame, named: pd.DataFrame) -> ClassifiedObjects:
     """Learn classes from a few named objects, and give each object one.
@@ -113,9 +119,15 @@ def classify_objects(objects: pd.DataFrame, named: pd.DataFrame) -> ClassifiedOb
     rows = keys.get_indexer(pd.MultiIndex.from_tuples(list(names)))
     y = np.array(list(names.values()))
     features = _features(objects)
+    X = objects[features].to_numpy(dtype=np.float64, copy=True)
+    X[~np.isfinite(X)] = np.nan
+    vary = np.array([np.unique(column[~np.isnan(column)]).size > 1 for column in X[rows].T], dtype=bool)
+    X, features = X[:, vary], [name for name, varies in zip(features, vary, strict=True) if varies]
     if not features:
-        raise InputError("the table of objects has no measurements: give objects.csv as segkit wrote it")
-    X = objects[features].to_numpy(dtype=np.float64)
+        raise InputError(
+            "the table of objects has no measurements that differ between named objects: give objects.csv as segkit wrote "
+            "it, or name other objects"
+        )
     splits, by = _hold_out(X[rows], y, keys.get_level_values(0)[rows])
     machine: Any = make_pipeline(
         SimpleImputer(strategy="median", keep_empty_features=True),
@@ -127,10 +139,14 @@ def classify_objects(objects: pd.DataFrame, named: pd.DataFrame) -> ClassifiedOb
         n_right = int((cross_val_predict(machine, X[rows], y, cv=splits) == y).sum())
         machine = CalibratedClassifierCV(machine, cv=splits, ensemble=False)
     machine.fit(X[rows], y)
-    found = machine.predict(X)
+    # the class is that of the machine whose errors were counted, also where another one is more probable
+    found = (machine.calibrated_classifiers_[0].estimator if splits else machine).predict(X)
     if splits:
-        likely = machine.predict_proba(X).max(axis=1)
-    rest = objects.rename(columns={"class": "pixel_class"}).drop(columns="class_probability", errors="ignore")
+        likely = machine.predict_proba(X)[np.arange(len(X)), np.searchsorted(machine.classes_, found)]
+    # classes that were learnt before make room; those of pixels are kept
+    learnt = "class_probability" in objects or "pixel_class" in objects
+    rest = objects.drop(columns=["class", "class_probability"] if learnt else [], errors="ignore")
+    rest = rest.rename(columns={"class": "pixel_class"})
     rest.insert(2, "class", found)
     rest.insert(3, "class_probability", likely)
     return ClassifiedObjects(rest, features, dict(sorted(Counter(y.tolist()).items())), n_right, by)
@@ -142,9 +158,10 @@ def classify_table(
     """Classify the objects of a CSV file by those named in another; write ``objects.csv`` and ``images.csv`` to a folder."""
     output = Path(output)
     files = [output / OBJECTS_FILE, output / IMAGES_FILE]
-    for file in files:
-        if file.exists() and file.resolve() == Path(objects).resolve():
-            raise InputError(f"{objects} would be replaced: give another folder for the results")
+    refuse_empty(output)
+    for file, given in itertools.product(files, (objects, named)):
+        if file.exists() and file.resolve() == Path(given).resolve():
+            raise InputError(f"{given} would be replaced: give another folder for the results")
     refuse_existing(files, overwrite=overwrite)
     for file in files:
         refuse_unwritable(file, within=output)
@@ -168,11 +185,13 @@ def classify_table(
 def _read(path: str | Path) -> pd.DataFrame:
     """Read a table as text."""
     try:
-        return pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False)
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise InputError(
             f"{path} is no table ({one_line(str(error))}): give a CSV file in UTF-8, with commas and a first line of names"
         ) from error
+    table.columns = table.columns.str.strip()
+    return table[(table != "").any(axis=1)].reset_index(drop=True)
 
 
 def _write(path: Path, table: pd.DataFrame) -> None:
@@ -184,11 +203,18 @@ def _write(path: Path, table: pd.DataFrame) -> None:
 
 
 def _as_numbers(text: pd.DataFrame) -> pd.DataFrame:
-    """Read the columns that hold nothing but numbers; empty cells are NaN."""
+    """Read the columns of numbers; cells without one are NaN."""
     table = text.copy()
     for name in table.columns.difference([*_KEY, *_NO_FEATURES]):
         numbers = pd.to_numeric(text[name], errors="coerce")
-        if numbers.notna().equals(text[name].str.strip() != ""):
+        is_empty = text[name].str.strip().str.lower().isin(["", "nan", "na"])
+        wrong = text[name][numbers.isna() & ~is_empty]
+        if numbers.notna().any() and wrong.size:
+            raise InputError(
+                f"column {name} of the table of objects holds {one_line(wrong.iloc[0])}, which is no number: write numbers "
+                "with a point, or leave the column out"
+            )
+        if not wrong.size:
             table[name] = numbers
     return table
 
@@ -196,12 +222,13 @@ def _as_numbers(text: pd.DataFrame) -> pd.DataFrame:
 def _check_columns(table: pd.DataFrame, needed: Sequence[str], what: str) -> None:
     if missing := [name for name in needed if name not in table]:
         raise InputError(
-            f"{what} has no column {', '.join(missing)}: give {', '.join(needed)} in its first line"
+            f"{what} has no column {', '.join(missing)}: give {', '.join(needed)} in its first line, with "
+            "commas between them"
         )
 
 
 def _as_text(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    return table[list(names)].astype(str).apply(lambda column: column.str.strip())
+    return table[list(names)].convert_dtypes().astype(str).apply(lambda column: column.str.strip())
 
 
 def _names(named: pd.DataFrame, keys: pd.MultiIndex) -> dict[tuple[str, str], str]:
@@ -211,7 +238,9 @@ def _names(named: pd.DataFrame, keys: pd.MultiIndex) -> dict[tuple[str, str], st
             f"object {_shown(keys[keys.duplicated()][0])} is in the table of objects twice: leave one out"
         )
     found: dict[tuple[str, str], str] = {}
-    for image, label, name in _as_text(named, [*_KEY, "class"]).itertuples(index=False):
+    for image, label, name in _as_text(named.dropna(subset=["class"]), [*_KEY, "class"]).itertuples(
+        index=False
+    ):
         if not name:
             continue
         if found.setdefault((image, label), name) != name:
@@ -241,10 +270,10 @@ def _features(objects: pd.DataFrame) -> list[str]:
     numbers = [
         name
         for name in objects.select_dtypes("number").columns
-        if name not in _NO_FEATURES and not name.startswith(_PLACES)
+        if name not in _NO_FEATURES and not name.startswith((*_PLACES, "Unnamed:"))
     ]
     physical = [name for name in numbers if name.endswith(("_um", "_um2"))]
-    if physical and objects["area_um2"].notna().all():
+    if "area_um2" in physical and objects["area_um2"].notna().all():
         return [name for name in numbers if name not in _LENGTHS]
     return [name for name in numbers if name not in physical]
 

@@ -16,6 +16,8 @@ from segkit.images.pixel_size import check_pixel_size
 from segkit.objects.shapes import Runs, add_up, axes, hull_areas, moments, perimeters
 
 Table = dict[str, NDArray[Any]]
+# Minor axis in pixels below which an object is a line, or a few pixels.
+_THIN = 2
 
 
 def measure(
@@ -53,7 +55,8 @@ def measure(
         - ``label``, ``area``, ``centroid-0`` (row), ``centroid-1`` (column);
         - ``bbox-0``, ``bbox-1`` (first row and column), ``bbox-2``, ``bbox-3`` (those after the last);
         - ``perimeter``, ``axis_major_length``, ``axis_minor_length``, ``eccentricity``, ``solidity``;
-        - ``circularity``, 4 pi times the area over the square of the perimeter, at most 1 and NaN without a perimeter;
+        - ``circularity``, 4 pi times the area over the square of the perimeter, at most 1; NaN of objects whose minor axis
+          is below 2 pixels;
         - ``nearest_distance``, from the centroid to the nearest other one, NaN for a single object;
         - ``touches_border``, whether the border of the image may cut the object;
         - ``intensity_mean``, ``intensity_std`` and ``intensity_sum`` of an image (H, W); ``intensity_mean-0``, ... of
@@ -156,7 +159,8 @@ def _shapes(labels: NDArray[np.integer], runs: Runs, spacing: tuple[float, float
         "axis_major_length": major,
         "axis_minor_length": minor,
         "eccentricity": eccentricity,
-        "circularity": np.where(perimeter > 0, circularity, np.nan),
+        # the perimeter joins centres of pixels, and says nothing of the roundness of thin lines
+        "circularity": np.where(minor >= _THIN, circularity, np.nan),
         "solidity": runs.areas / hull_areas(runs),
         "nearest_distance": _nearest(centroids),
         "touches_border": (boxes[:, :2] == 0).any(axis=1) | (boxes[:, 2:] == labels.shape).any(axis=1),

@@ -74,7 +74,7 @@ class ObjectModel:
         """How objects are told apart, and how well, in a sentence or two that begin small."""
         size = f"typical diameter {2 * self.splitter.radius:.3g} pixels"
         if self.is_by_hand:
-            return f"{self.splitter.describe()}."
+            return f"{self._by_hand}."
         if self.source == "nothing":
             return "no region is annotated as a whole, so each connected region counts as one object."
         if self.source == "strokes":
@@ -101,7 +101,7 @@ class ObjectModel:
         """Explain in one sentence how objects are told apart, and from what that was learnt."""
         told = self.splitter.describe()
         if self.is_by_hand:
-            return f"Objects: {told}; changed by hand."
+            return f"Objects: {self._by_hand}; changed by hand."
         if self.scores is None:
             learnt = {
                 "instances": "of the annotated size; nothing could be held out to choose better settings",
@@ -123,6 +123,17 @@ class ObjectModel:
         return cls(*splitter_of_regions(regions))
 
     @property
+    def _by_hand(self) -> str:
+        """Settings that were changed by hand."""
+        splitter = self.splitter
+        told = [splitter.describe()]
+        if splitter.least_area:
+            told.append(f"objects below {ceil(splitter.least_area)} pixels are left out")
+        if not splitter.fills_holes:
+            told.append("holes are kept")
+        return ", ".join(told)
+
+    @property
     def _least_area(self) -> str:
         return f"{ceil(self.splitter.least_area)} pixels (half the smallest one drawn)"
 
@@ -134,6 +145,8 @@ class ObjectModel:
             "scores": None if self.scores is None else self.scores.to_dict(),
             "rim": None,
         }
+        if self.is_by_hand:
+            header["is_by_hand"] = True
         if self.rim is None:
             return header, {}
         kernels, arrays = self.rim.to_state()
@@ -154,7 +167,8 @@ class ObjectModel:
             kept = np.array([position[name] for name in header["rim"]["channels"]], dtype=np.intp)
             rim = PixelClassifier.from_state(kept, header["rim"]["kernels"], entries_under(arrays, "rim."))
         scores = None if header["scores"] is None else SplitScores(**header["scores"])
-        return cls(Splitter.from_dict(header["splitter"]), header["source"], rim, scores)
+        by_hand = header.get("is_by_hand", False)
+        return cls(Splitter.from_dict(header["splitter"]), header["source"], rim, scores, by_hand)
 
 
 def learn_from_regions(ids: Sequence[NDArray[np.uint8]]) -> ObjectModel:

@@ -17,6 +17,7 @@ def test_objects_are_classified_from_a_few_names(tmp_path, segkit):
     assert out.splitlines() == [
         "12 objects: large 6 (50%), small 6 (50%)",
         "Of 4 named objects held out, 4 (100%, 95 % interval 51% to 100%) got their class.",
+        "Decided by area, perimeter, axis_major_length, axis_minor_length, nearest_distance.",
         f"Tables: {tmp_path / 'out' / 'objects.csv'}, {tmp_path / 'out' / 'images.csv'}",
     ]
     code, out, err = segkit("classify", objects, "--labels", objects, "-o", tmp_path / "other")

@@ -23,6 +23,9 @@ from segkit.images import read_image, write_image, write_mask
 from segkit.networks.training import Trainings
 from tests.cli.test_commands import picture
 
+FEW_STEPS = pytest.mark.filterwarnings(
+    "ignore:none of the .* separates the classes", "ignore:the model gives .* everywhere"
+)
 SMALL = ["--set", "training.pixels=400", "--set", "selection.pixels=200", "--set", "selection.n_features=40"]
 
 
@@ -173,6 +176,7 @@ def test_banks_that_are_compared_are_named():
     assert "bank: networks trained on your images or the default" in _describe_banks(banks[::2], 5, 2)
 
 
+@FEW_STEPS
 def test_an_interrupted_training_of_networks_goes_on(folder, segkit, monkeypatch):
     options = [*SMALL, "--set", "bank={name: tuned, weights: random, pyramid: [1], n_steps: 2}"]
     steps, step = [], Trainings.step
@@ -205,6 +209,7 @@ def test_an_interrupted_training_of_networks_goes_on(folder, segkit, monkeypatch
     assert not checkpoint.exists()
 
 
+@FEW_STEPS
 def test_a_full_disk_ends_a_training_of_networks_in_one_line(folder, segkit, monkeypatch):
     options = [*SMALL, "--set", "bank={name: tuned, weights: random, pyramid: [1], n_steps: 3}"]
     save, n_saved = torch.save, []

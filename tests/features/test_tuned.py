@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy import ndimage
 from sklearn.base import clone
+from threadpoolctl import threadpool_limits
 from torchvision.models import mobilenet_v2
 
 from segkit import Segmenter, load
@@ -28,7 +29,9 @@ from segkit.networks.crops import CropSampler
 from segkit.networks.pyramid import build
 from segkit.segmentation.model_file import describe, write_model
 
-FEW_STEPS = pytest.mark.filterwarnings("ignore:none of the 1 kernels separates the classes")
+FEW_STEPS = pytest.mark.filterwarnings(
+    "ignore:none of the 1 kernels separates the classes", "ignore:the model gives .* everywhere"
+)
 OPTIONS = {"weights": "random", "pyramid": (1.0,), "n_steps": 1, "symmetries": False}
 
 
@@ -391,6 +394,17 @@ def test_an_interrupted_training_goes_on(weights_file, tmp_path, monkeypatch):
     theirs = whole.weights_used(np.arange(1), 3)
     for name, value in resumed.weights_used(np.arange(1), 3).items():
         np.testing.assert_array_equal(value, theirs[name])
+
+
+def test_networks_end_alike_on_any_number_of_threads():
+    images, masks = pictures(3)
+    found = []
+    for n_threads in (1, 3):
+        with threadpool_limits(n_threads):
+            bank = TunedBank(**OPTIONS | {"n_steps": 2}).fit(images, masks)
+        found.append(bank.weights_used(np.arange(1), 3))
+    for name, value in found[0].items():
+        np.testing.assert_array_equal(value, found[1][name])
 
 
 def test_a_checkpoint_of_something_else_is_refused(tmp_path, weights_file, monkeypatch):

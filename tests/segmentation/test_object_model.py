@@ -497,3 +497,21 @@ def test_one_image_with_an_object_is_enough():
         False,
         True,
     ]
+
+
+def test_settings_changed_by_hand_are_kept_and_told(data, fitted, tmp_path):
+    image = data[0][0]
+    changed = fitted.with_objects("less", smallest=1000, fill_holes=False)
+    assert changed.segment(image, objects=True).objects.max() == 0
+    assert fitted.segment(image, objects=True).objects.max() > 0
+    changed.save(tmp_path / "changed.segkit")
+    told = segkit.load(tmp_path / "changed.segkit").objects_.summarise()
+    assert told == changed.objects_.summarise()
+    assert "objects below 1000 pixels are left out, holes are kept." in told
+    assert told.endswith("changed by hand: how far the count is off is not known.")
+    assert fitted.with_objects() is fitted
+    assert (
+        segkit.load(tmp_path / "changed.segkit")
+        .objects_.describe()
+        .endswith("holes are kept; changed by hand.")
+    )
