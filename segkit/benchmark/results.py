@@ -74,9 +74,9 @@ def write_csv(path: Path, records: Sequence[dict[str, Any]], label_map: LabelMap
     own = ("method", "n_train", "seed", "image", "group", "mean_iou")
     per_class = (*CLASS_SCORES, "boundary_f")
     objects = [_object_cells(record["objects"]) if "objects" in record else {} for record in records]
-    costs = ("brier", "expected_object_iou", "fit_seconds", "predict_seconds", "peak_memory_mib")
+    last = ("brier", "expected_object_iou", "fit_seconds", "predict_seconds", "peak_memory_mib")
     rows = [record | cells for record, cells in zip(records, objects, strict=True)]
-    _write_table(path, rows, label_map, own, per_class, (*costs, *(objects[0] if objects else ())))
+    _write_table(path, rows, label_map, own, per_class, (*last, *(objects[0] if objects else ())))
 
 
 def _object_cells(objects: Mapping[str, Any]) -> dict[str, Any]:

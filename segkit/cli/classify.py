@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from segkit.cli.options import OverwriteOption
+from segkit.cli.options import OverwriteOption, folder_of_results
 from segkit.cli.terminal import say
 
 
@@ -16,7 +16,16 @@ def classify(
     labels: Annotated[
         Path, typer.Option("--labels", help="CSV file with image, label and class of some of the objects.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for objects.csv and images.csv.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder for objects.csv and images.csv.",
+            parser=folder_of_results,
+            metavar="PATH",
+        ),
+    ],
     overwrite: OverwriteOption = False,
 ) -> None:
     """Give every object a class, learnt from a few that you named, by its shape and intensities."""

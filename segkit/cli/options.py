@@ -47,6 +47,14 @@ WORKERS: ContextVar[str | None] = ContextVar("workers", default=None)
 OF_MASKS = ("axes", "labels", "unlabelled", "masks")
 
 
+def folder_of_results(path: str) -> Path:
+    """Read the path of a folder. An empty one is refused before `Path` takes it for the current folder."""
+    from segkit.images.outputs import refuse_empty
+
+    refuse_empty(path)
+    return Path(path)
+
+
 def data_option(*known: str) -> Any:
     """Declare the option of a command that knows some options of data only; see `read_data`."""
     told = f"How images and masks are read: data.{', data.'.join(known)}. May be repeated."

@@ -15,6 +15,7 @@ from segkit.cli.options import (
     OverlayOption,
     OverwriteOption,
     ResumeOption,
+    folder_of_results,
     read_data,
     workers,
 )
@@ -32,14 +33,6 @@ _N_NAMED = 5
 _DARK = 32
 
 
-def _folder(path: str) -> Path:
-    """Read the path of a folder. An empty one is refused before `Path` takes it for the current folder."""
-    from segkit.images.outputs import refuse_empty
-
-    refuse_empty(path)
-    return Path(path)
-
-
 def predict(
     model: Annotated[Path, typer.Argument(help="Model file written by segkit train.")],
     images: ImagesArgument,
@@ -49,7 +42,7 @@ def predict(
             "--output",
             "-o",
             help="Folder for masks and summary.csv (expected IoU, warnings).",
-            parser=_folder,
+            parser=folder_of_results,
             metavar="PATH",
         ),
     ],

@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from segkit._common.files import safe_cell, saving
 from segkit.classifier import LinearSVM
 from segkit.errors import InputError, count, first_few, one_line
-from segkit.images.outputs import refuse_empty, refuse_existing, refuse_unwritable
+from segkit.images.outputs import refuse_existing, refuse_unwritable
 from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE, four_digits
 
 _KEY = ["image", "label"]
@@ -158,7 +158,6 @@ def classify_table(
     """Classify the objects of a CSV file by those named in another; write ``objects.csv`` and ``images.csv`` to a folder."""
     output = Path(output)
     files = [output / OBJECTS_FILE, output / IMAGES_FILE]
-    refuse_empty(output)
     for file, given in itertools.product(files, (objects, named)):
         if file.exists() and file.resolve() == Path(given).resolve():
             raise InputError(f"{given} would be replaced: give another folder for the results")

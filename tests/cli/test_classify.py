@@ -20,6 +20,8 @@ def test_objects_are_classified_from_a_few_names(tmp_path, segkit):
         "Decided by area, perimeter, axis_major_length, axis_minor_length, nearest_distance.",
         f"Tables: {tmp_path / 'out' / 'objects.csv'}, {tmp_path / 'out' / 'images.csv'}",
     ]
+    code, _, err = segkit("classify", objects, "--labels", names, "-o", "")
+    assert (code, err.count("\n")) == (2, 1)
     code, out, err = segkit("classify", objects, "--labels", objects, "-o", tmp_path / "other")
     assert (code, out) == (2, "")
     assert "the table of named objects has no column class" in err
