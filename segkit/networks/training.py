@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from segkit._common import FloatArray
 from segkit._common.files import saving
@@ -139,8 +140,9 @@ class Trainings:
 
     def step(self) -> None:
         """Take a step in each."""
-        for _ in in_threads(Training.step, self._trainings):
-            pass
+        with threadpool_limits(1, "openmp"):  # also where the only thread is the caller's
+            for _ in in_threads(Training.step, self._trainings):
+                pass
 
     @property
     def weights(self) -> list[Weights]:

@@ -213,9 +213,9 @@ def test_a_training_that_goes_on_ends_with_equal_weights(average, tmp_path):
 
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_trainings_side_by_side_end_as_each_alone(n_threads, tmp_path):
-    """Also if they go on from a file."""
+    """Also if they go on from a file, and whatever the number of torch's threads."""
     path = tmp_path / "nets.pt"
-    with threadpool_limits(n_threads, "blas"):
+    with threadpool_limits(4, "openmp"), threadpool_limits(n_threads, "blas"):
         half = Trainings([training(seed=seed) for seed in range(3)])
         half.step()
         Checkpoint(path, "digest").save(half)
@@ -224,8 +224,11 @@ def test_trainings_side_by_side_end_as_each_alone(n_threads, tmp_path):
         assert rest.n_steps == 1
         while rest.n_steps < N_STEPS:
             rest.step()
-    for seed, found in enumerate(rest.weights):
-        assert_same(found, trained(seed=seed).weights)
+        assert torch.get_num_threads() == 4
+    with threadpool_limits(1):
+        alone = [trained(seed=seed).weights for seed in range(3)]
+    for found, expected in zip(rest.weights, alone, strict=True):
+        assert_same(found, expected)
 
 
 def test_what_is_finished_ends_the_state_of_its_training(tmp_path):
