@@ -237,11 +237,12 @@ class NearestBank(FilterBank):
         images: Sequence[ArrayLike],
         ids: Sequence[IdArray] | None = None,
         *,
+        parts: Sequence[IdArray] | None = None,
         progress: Progress = pass_on,
         checkpoint: Path | None = None,
     ) -> Self:
         """Fit the bank."""
-        self.bank.fit(images, ids, progress=progress, checkpoint=checkpoint)
+        self.bank.fit(images, ids, parts=parts, progress=progress, checkpoint=checkpoint)
         return self
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:

@@ -307,10 +307,14 @@ class FilterBank(BaseEstimator, ABC):
         images: Sequence[ArrayLike],  # noqa: ARG002
         ids: Sequence[NDArray[np.uint8]] | None = None,  # noqa: ARG002
         *,
+        parts: Sequence[NDArray[np.uint8]] | None = None,  # noqa: ARG002
         progress: Progress = pass_on,  # noqa: ARG002
         checkpoint: Path | None = None,  # noqa: ARG002
     ) -> Self:
         """Learn the filters from the training images and their class ids (H, W); most banks have nothing to learn.
+
+        Where objects are annotated one by one, their parts (H, W) are given too: background, inside and rim have the numbers
+        0, 1 and 2, and pixels that are unlabelled in `ids` are so here.
 
         A bank that takes its time writes its state to a checkpoint, and goes on from it. The file is left.
         """
@@ -435,12 +439,15 @@ class CompositeBank(TiledBank):
         images: Sequence[ArrayLike],
         ids: Sequence[NDArray[np.uint8]] | None = None,
         *,
+        parts: Sequence[NDArray[np.uint8]] | None = None,
         progress: Progress = pass_on,
         checkpoint: Path | None = None,
     ) -> Self:
         """Let a copy of each bank learn from the images; see `FilterBank.fit`."""
         self.banks_ = [
-            clone(bank).fit(images, ids, progress=progress, checkpoint=file_of_part(checkpoint, place))
+            clone(bank).fit(
+                images, ids, parts=parts, progress=progress, checkpoint=file_of_part(checkpoint, place)
+            )
             for place, bank in enumerate(self._given())
         ]
         return self

@@ -109,8 +109,9 @@ class TunedBank(TiledBank):
 
     Attributes
     ----------
-    n_classes_ : int
-        Number of classes.
+    n_classes_, n_parts_ : int
+        Numbers of classes, and of parts of objects (background, inside, rim): 0 without annotated objects, and with more
+        classes than 85.
     scales_ : list of Fraction
         Scales in use.
 
@@ -119,7 +120,8 @@ class TunedBank(TiledBank):
     A network is a feature pyramid on the encoder, of half the image's resolution. It is trained on crops, varied by
     `segkit.networks.crops.augmenter`, by the cross-entropy and half of the soft Dice loss, with AdamW at a rate that rises
     and falls (one cycle); its weights are a running mean. Of two classes the channel of a scale is the logit of the second;
-    of more, each class has a channel, less their mean.
+    of more, each class has a channel, less their mean. Parts of objects are learnt beside the classes, by the same loss, and
+    have channels in the same way.
 
     Maps of a new image are a mean over the folds. Those of a training image, which `cross_fitted` returns, come from the
     networks that did not see it, so that a classifier can be trained on them.
@@ -181,10 +183,11 @@ class TunedBank(TiledBank):
         images: Sequence[ArrayLike],
         ids: Sequence[IdArray] | None = None,
         *,
+        parts: Sequence[IdArray] | None = None,
         progress: Progress = pass_on,
         checkpoint: Path | None = None,
     ) -> Self:
-        """Train the networks on images and their class ids; see `FilterBank.fit`."""
+        """Train the networks on images, their class ids and parts of objects; see `FilterBank.fit`."""
         from segkit.networks.training import Checkpoint, Trainings
 
         self._check()
@@ -194,15 +197,21 @@ class TunedBank(TiledBank):
             )
         arrays = [as_image(image) for image in images]
         self.n_classes_ = _count_classes(ids)
+        self.n_parts_ = 0 if parts is None else _count_classes(parts)
+        if self.n_classes_ * self.n_parts_ > UNLABELLED:
+            parts, self.n_parts_ = None, 0
+        targets = (
+            ids if parts is None else [_pair(*both, self.n_parts_) for both in zip(ids, parts, strict=True)]
+        )
         held_out = _hold_out(ids, self.n_folds)
         self.scales_ = _useful(sorted(scales_of(self.pyramid), reverse=True), ids, self.n_classes_)
-        parts = [_Part(scale, fold) for scale in self.scales_ for fold in range(len(held_out))]
+        networks = [_Part(scale, fold) for scale in self.scales_ for fold in range(len(held_out))]
         initial = self._initial_weights()
-        saved = Checkpoint(checkpoint, self._digest(arrays, ids, parts, initial))
+        saved = Checkpoint(checkpoint, self._digest(arrays, targets, networks, initial))
         if not saved.finished:
-            trainings = Trainings([*self._start_all(arrays, ids, held_out, initial)])
+            trainings = Trainings([*self._start_all(arrays, targets, held_out, initial)])
             saved.restore(trainings)
-            for _ in progress(range(trainings.n_steps, self.n_steps), f"Training {len(parts)} networks"):
+            for _ in progress(range(trainings.n_steps, self.n_steps), f"Training {len(networks)} networks"):
                 trainings.step()
                 if trainings.n_steps % _SAVE_EVERY == 0 and trainings.n_steps < self.n_steps:
                     saved.save(trainings)
@@ -210,7 +219,7 @@ class TunedBank(TiledBank):
                 {name: value.half() for name, value in weights.items()} for weights in trainings.weights
             ]
             saved.save()
-        names = [part.name for part in parts]
+        names = [part.name for part in networks]
         self._restore(self.scales_, dict(zip(names, saved.finished, strict=True)))
         self._cross_fitted = self._read_held_out(arrays, held_out)
         return self
@@ -223,7 +232,7 @@ class TunedBank(TiledBank):
     def cross_fitted(self, index: int) -> FilterBank:
         """Return a bank of the maps of a training image, by networks that did not see it; see `FilterBank.cross_fitted`."""
         known = _KnownMaps(**self.get_params())
-        known.scales_, known.n_classes_ = self.scales_, self.n_classes_
+        known.scales_, known.n_classes_, known.n_parts_ = self.scales_, self.n_classes_, self.n_parts_
         known._known = self._cross_fitted[index]
         return known
 
@@ -244,11 +253,12 @@ class TunedBank(TiledBank):
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:  # noqa: ARG002
         """List the channels by scale, fine to coarse."""
-        classes = [1] if self._n_maps == 1 else range(self._n_maps)
+        heads = [("logit", "logits"), ("part", "parts of objects")]
         return tuple(
-            Channel(f"logit/{label}@{float(scale):g}", f"logits at {float(scale):g}")
+            Channel(f"{name}/{label}@{float(scale):g}", f"{group} at {float(scale):g}")
             for scale in self._scales
-            for label in classes
+            for (name, group), size in zip(heads, self._heads, strict=False)
+            for label in ([1] if size == 2 else range(size))
         )
 
     def n_channels(self, n_image_channels: int = 3) -> int:  # noqa: ARG002
@@ -365,6 +375,7 @@ class TunedBank(TiledBank):
 
         first = next(iter(states.values()))
         self.scales_, self.n_classes_ = scales, len(first["score.bias"])
+        self.n_parts_ = len(first.get("score_parts.bias", ()))
         self._networks = {}
         for part, state in states.items():
             with torch.device("meta"):  # no random numbers are drawn
@@ -386,9 +397,14 @@ class TunedBank(TiledBank):
 
     @property
     def _n_maps(self) -> int:
-        """Number of maps at a scale: one for two classes."""
-        n_classes = getattr(self, "n_classes_", 2)
-        return 1 if n_classes == 2 else n_classes
+        """Number of maps at a scale: one for two classes or parts."""
+        return sum(1 if size == 2 else size for size in self._heads)
+
+    @property
+    def _heads(self) -> list[int]:
+        """Numbers of outputs of a network: of classes, and of parts."""
+        n_parts = getattr(self, "n_parts_", 0)
+        return [getattr(self, "n_classes_", 2)] + [n_parts] * (n_parts > 0)
 
     @property
     def _strides(self) -> tuple[int, int]:
@@ -402,7 +418,7 @@ class TunedBank(TiledBank):
         """Build a network, with initial weights of its encoder or random ones."""
         from segkit.networks.pyramid import build
 
-        return build(self.network, initial, n_image_channels, self.n_classes_)
+        return build(self.network, initial, n_image_channels, *self._heads)
 
     def _initial_weights(self) -> Weights | None:
         """Load the initial weights of the encoder; None are random."""
@@ -446,7 +462,7 @@ class TunedBank(TiledBank):
         from torch.optim.lr_scheduler import OneCycleLR
 
         from segkit.networks.crops import CropSampler
-        from segkit.networks.training import Training, cross_entropy_and_dice, seeded
+        from segkit.networks.training import Training, seeded
 
         key = [self.random_state, part.scale.denominator, part.fold]
         seed = int(np.random.SeedSequence(key).generate_state(1)[0])
@@ -470,7 +486,7 @@ class TunedBank(TiledBank):
             network,
             optimiser,
             sampler,
-            cross_entropy_and_dice,
+            self._loss,
             lambda batch: _as_batch(batch, device),
             batch_size=BATCH_SIZE,
             seed=seed,
@@ -500,14 +516,31 @@ class TunedBank(TiledBank):
                 found = self._forward(network, moved)
                 found = found.transpose(0, 2, 1) if swaps else found
                 total = total + found[:, ::rows, ::cols]
-        logits = (total / n_passes)[:, : shape[0], : shape[1]]
-        logits = logits[1:] - logits[:1] if len(logits) == 2 else logits - logits.mean(axis=0)
+        scores = (total / n_passes)[:, : shape[0], : shape[1]]
+        heads = np.split(scores, np.cumsum(self._heads)[:-1])
+        logits = np.concatenate(
+            [head[1:] - head[:1] if len(head) == 2 else head - head.mean(axis=0) for head in heads]
+        )
         return np.asarray(np.clip(logits, -MOST_LOGIT, MOST_LOGIT), dtype=np.float32)
 
+    def _loss(self, scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Sum the losses of the classes and of the parts of objects, which are paired in the targets."""
+        from segkit.networks.training import cross_entropy_and_dice
+
+        if not self.n_parts_:
+            return cross_entropy_and_dice(scores, targets)
+        classes, parts = (
+            labels.where(targets != UNLABELLED, UNLABELLED)
+            for labels in (targets // self.n_parts_, targets % self.n_parts_)
+        )
+        by_class, by_part = scores[:, : self.n_classes_], scores[:, self.n_classes_ :]
+        return cross_entropy_and_dice(by_class, classes) + cross_entropy_and_dice(by_part, parts)
+
     def _forward(self, network: PyramidNetwork, image: FloatArray) -> FloatArray:
-        """Compute the outputs (n_classes, h, w) of a network, by tiles if the image is large."""
+        """Compute the outputs (n_outputs, h, w) of a network, by tiles if the image is large."""
         stride, multiple = self._strides
-        outputs = np.empty((self.n_classes_, *(side // stride for side in image.shape[:2])), dtype=np.float32)
+        shape = [sum(self._heads), *(side // stride for side in image.shape[:2])]
+        outputs = np.empty(shape, dtype=np.float32)
         for tile in cut(image.shape, _REACH, multiple):
             _before_pass.get()()
             found = network(_as_batch(image[tile.seen][None], torch_device()))[0].cpu().numpy()
@@ -571,6 +604,11 @@ class _KnownMaps(TunedBank):
             if own.indices.size:
                 offset = tuple(np.broadcast_to(own.offset, 2) - corner)
                 yield replace(own, offset=offset)
+
+
+def _pair(ids: IdArray, parts: IdArray, n_parts: int) -> IdArray:
+    """Join class ids and parts of objects in one number, which crops are varied with."""
+    return np.where(ids == UNLABELLED, ids, ids * np.uint8(n_parts) + parts)
 
 
 def _hold_out(ids: Sequence[IdArray], n_folds: int) -> list[list[NDArray[np.bool_]]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
+from math import exp
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from segkit._common import FloatArray
 from segkit.evaluation.object_scores import THRESHOLDS, Overlaps, match
+from segkit.evaluation.statistics import conformal_margin
 from segkit.objects.hills import Hills, IntArray, LabelArray
 from segkit.objects.split import LANDSCAPES, Splitter
 
@@ -39,7 +41,8 @@ class Example:
 class SplitScores:
     """Scores of the chosen settings, and of others, on held-out images.
 
-    Of the `n_true` objects that are annotated there `n_found` are matched at IoU 0.5, among `n_predicted`.
+    Of the `n_true` objects that are annotated there `n_found` are matched at IoU 0.5, among `n_predicted`. In `counts` are
+    the true and the predicted number of each image.
     """
 
     regions: str
@@ -49,9 +52,31 @@ class SplitScores:
     mean_ap: float
     usual: float
     by_landscape: dict[str, float]
-    n_true: int = 0
     n_found: int = 0
-    n_predicted: int = 0
+    counts: list[list[int]] = field(default_factory=list)
+
+    @property
+    def n_true(self) -> int:
+        """Number of annotated objects."""
+        return sum(n_true for n_true, _ in self.counts)
+
+    @property
+    def n_predicted(self) -> int:
+        """Number of predicted objects."""
+        return sum(n_predicted for _, n_predicted in self.counts)
+
+    @property
+    def count_factor(self) -> float | None:
+        """Factor by which the true count of a new image, plus 1, is off at most, with a probability of 80 %.
+
+        The errors of the held-out images are the logarithms of (true + 1) / (predicted + 1), and the margin is conformal
+        (`segkit.evaluation.statistics.conformal_margin`). None with fewer than four images, or parts of a single one.
+        """
+        if self.regions != "images" or not self.counts:
+            return None
+        true, predicted = np.array(self.counts).T
+        margin = conformal_margin(np.abs(np.log((true + 1) / (predicted + 1))), 0.8)
+        return None if margin is None else exp(margin)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scores as values that JSON can hold."""
@@ -79,9 +104,8 @@ def choose(
         mean_ap=means[chosen],
         usual=means[usual],
         by_landscape=by_landscape,
-        n_true=sum(pairs.true_ids.size for pairs in overlaps),
         n_found=sum(pairs.matched(_FOUND).size for pairs in overlaps),
-        n_predicted=sum(pairs.predicted_ids.size for pairs in overlaps),
+        counts=[[pairs.true_ids.size, pairs.predicted_ids.size] for pairs in overlaps],
     )
 
 

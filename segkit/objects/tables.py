@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -101,10 +101,16 @@ def write_objects(path: str | Path, rows: Iterable[ImageObjects]) -> list[ImageS
     return summaries
 
 
-def write_images(path: str | Path, images: Sequence[ImageSummary], *, classes: Sequence[str] = ()) -> None:
-    """Write a table of one row for each image."""
+def write_images(
+    path: str | Path,
+    images: Sequence[ImageSummary],
+    *,
+    classes: Sequence[str] = (),
+    interval: Callable[[int], tuple[int, int] | None] = lambda _: None,
+) -> None:
+    """Write a table of one row for each image; `interval` gives the 80 % interval of a count, if it is known."""
     names = list(dict.fromkeys([*classes, *sorted({name for image in images for name in image.counts})]))
-    rows = [_image_row(image, names if len(names) > 1 else []) for image in images]
+    rows = [_image_row(image, names if len(names) > 1 else [], interval) for image in images]
     if all(image.pixel_size is None for image in images):
         rows = [{name: cell for name, cell in row.items() if name not in _PHYSICAL} for row in rows]
     header = list(rows[0]) if rows else ["image", "count"]
@@ -189,17 +195,21 @@ def _write_rows(path: Path, rows: Iterable[Iterable[Any]], *, mode: str = "w") -
         csv.writer(file).writerows(rows)
 
 
-def _image_row(image: ImageSummary, classes: Sequence[str]) -> dict[str, Any]:
+def _image_row(
+    image: ImageSummary, classes: Sequence[str], interval: Callable[[int], tuple[int, int] | None]
+) -> dict[str, Any]:
     """Return the cells of an image."""
     n_objects, n_pixels = image.areas.size, image.shape[0] * image.shape[1]
     mean = float(image.areas.mean()) if n_objects else None
     height, width = image.pixel_size or (None, None)
     area = None if height is None or width is None else height * width
+    within = interval(n_objects)
     return {
         "image": image.image,
         "height_px": image.shape[0],
         "width_px": image.shape[1],
         "count": n_objects,
+        **({} if within is None else dict(zip(("count_low_80", "count_high_80"), within, strict=True))),
         **{f"count_{name}": image.counts.get(name, 0) for name in classes},
         "covered_share": float(image.areas.sum() / n_pixels),
         "objects_per_megapixel": n_objects / n_pixels * 1e6,

@@ -45,7 +45,7 @@ from segkit.objects.hills import LabelArray
 from segkit.segmentation.alarms import Alarms
 from segkit.segmentation.held_out import N_FOLDS, Choice, Spread, hold_out, usual_penalty
 from segkit.segmentation.memory import require_memory
-from segkit.segmentation.object_model import ObjectModel, ObjectTraining, learn_from_regions
+from segkit.segmentation.object_model import ObjectModel, ObjectTraining, learn_from_regions, mark_parts
 from segkit.segmentation.regions import least_areas
 from segkit.segmentation.summary import TrainingSummary
 from segkit.segmentation.tensor_file import Arrays
@@ -105,6 +105,7 @@ class TrainingSet:
     drawn: PixelSample  # few, to select channels and to hold out
     training: PixelSample  # more, to train on
     least_areas: NDArray[np.float64]  # of a region of each class, see `regions.least_areas`
+    parts: Sequence[IdArray] | None = None  # parts of annotated objects, see `rim_ids`
     checkpoint: Path | None = None  # where a bank that takes its time to learn keeps its state
 
     @property
@@ -144,7 +145,8 @@ def train(
         for n_pixels in (recipe.selection_pixels, recipe.training_pixels)
     )
     least = least_areas(ids, label_map.n_classes, recipe.smallest_region)
-    data = TrainingSet(images, ids, drawn, training, least, checkpoint)
+    parts = None if instances is None else mark_parts(instances, ids)
+    data = TrainingSet(images, ids, drawn, training, least, parts, checkpoint)
 
     # Select channels of each bank (section 4). Hold images out to choose penalty, threshold, probabilities and bank.
     candidates = evaluate_banks(recipe, data, banks, progress, workers)
@@ -172,9 +174,9 @@ def train(
     n_pixels = recipe.selection_pixels, recipe.training_pixels
     objects = (
         learn_from_regions(ids)
-        if instances is None
+        if instances is None or parts is None
         else ObjectTraining(
-            images, ids, instances, bank, classifier, penalty, rule, n_pixels, recipe.random_state
+            images, ids, instances, parts, bank, classifier, penalty, rule, n_pixels, recipe.random_state
         ).learn(progress)
     )
     seconds["objects"] = time.perf_counter() - start
@@ -264,7 +266,9 @@ def evaluate_bank(
     """Fit a bank, select its channels, and choose one of the penalties, and the rest, on held-out images."""
     start = time.perf_counter()
     images, drawn, n_image_channels = data.images, data.drawn, data.images[0].shape[2]
-    normalised = NormalisedBank(bank.fit(images, data.ids, progress=progress, checkpoint=data.checkpoint))
+    normalised = NormalisedBank(
+        bank.fit(images, data.ids, parts=data.parts, progress=progress, checkpoint=data.checkpoint)
+    )
     n_channels = bank.n_channels(n_image_channels)
     # one pass over the images instead of two, if all channels of all pixels fit
     draws = [drawn, data.training, grid_of(images)]

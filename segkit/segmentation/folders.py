@@ -474,7 +474,8 @@ class _FolderRun:
         staging, (objects, images) = self.record.staging, TABLES
         with self._naming(objects), without_sync():
             summaries = write_objects(staging / objects, self._measured())
-            write_images(staging / images, summaries, classes=self.segmenter.label_map_.names[1:])
+            names, interval = self.segmenter.label_map_.names[1:], self.segmenter.objects_.count_interval
+            write_images(staging / images, summaries, classes=names, interval=interval)
         with self._naming(objects):
             self.record.refuse_changed(TABLES)
             self.record.put("tables", TABLES)

@@ -144,9 +144,8 @@ class _SplitScores(_Whole):
     mean_ap: float
     usual: float
     by_landscape: dict[str, float]
-    n_true: Count = 0
     n_found: Count = 0
-    n_predicted: Count = 0
+    counts: list[Annotated[list[Count], Field(min_length=2, max_length=2)]] = []
 
 
 class _Rim(_Part):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from math import ceil, sqrt
+from math import ceil, floor, sqrt
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from segkit.segmentation.threshold import DecisionRule
 
 # Background, inside and rim.
 N_PARTS = 3
+_ROUNDING = 1e-6
 IntArray = NDArray[np.intp]
 # Decisions on classes and on parts of objects, (H, W, n_outputs) each.
 _Maps = list[FloatArray]
@@ -67,7 +68,26 @@ class ObjectModel:
         n_true, n_found, n_counted = self.scores.n_true, self.scores.n_found, self.scores.n_predicted
         error = (n_counted - n_true) / n_true
         much = f"{abs(error):.0%} too {'many' if error > 0 else 'few'}" if error else "as many as there are"
-        return f"There it found {n_found} of {count(n_true, 'object')}, and counted {n_counted}: {much}."
+        told = f"There it found {n_found} of {count(n_true, 'object')}, and counted {n_counted}: {much}."
+        factor = self.scores.count_factor
+        if factor is None:
+            return told
+        within = (
+            f"{1 / factor:.2f} to {factor:.2f} times what is counted" if factor > 1.005 else "what is counted"
+        )
+        return f"{told} In four of five new images, expect {within}."
+
+    def count_interval(self, n_objects: int) -> tuple[int, int] | None:
+        """Interval that holds the true count of 80 % of new images like those annotated, given what is counted there.
+
+        None if it is not known: objects of fewer than four images are annotated, or settings are changed by hand.
+        """
+        factor = None if self.scores is None else self.scores.count_factor
+        if factor is None:
+            return None
+        low, high = ((n_objects + 1) * by - 1 for by in (1 / factor, factor))
+        # rounding may not cut off the count itself
+        return max(0, ceil(low - _ROUNDING)), floor(high + _ROUNDING)
 
     @property
     def rule(self) -> str:
@@ -176,6 +196,12 @@ def learn_from_regions(ids: Sequence[NDArray[np.uint8]]) -> ObjectModel:
     return ObjectModel.of_regions([AnnotatedRegions.of(mask) for mask in ids])
 
 
+def mark_parts(instances: Sequence[LabelArray], ids: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
+    """Mark background, inside and rim of annotated objects (H, W), uint8; pixels without a class stay unlabelled."""
+    radius = splitter_of(instances).radius
+    return [rim_ids(labels, mask, radius) for labels, mask in zip(instances, ids, strict=True)]
+
+
 def check_instances(instances: Any, ids: Sequence[NDArray[np.uint8]]) -> list[LabelArray]:
     """Check that there is a label image (H, W) for each mask, and an object in one of them."""
     listed = as_list(instances, what="instances", is_stack=is_stack_of_masks)
@@ -202,6 +228,7 @@ class ObjectTraining:
     images: Sequence[FloatArray]
     ids: Sequence[NDArray[np.uint8]]
     instances: Sequence[LabelArray]
+    parts: Sequence[NDArray[np.uint8]]
     bank: NormalisedBank
     classifier: PixelClassifier
     penalty: float | None
@@ -212,10 +239,8 @@ class ObjectTraining:
     def learn(self, progress: Progress) -> ObjectModel:
         """Choose the splitting on held-out images, and train the classifier of the rim on all."""
         usual = splitter_of(self.instances)
-        pairs = zip(self.instances, self.ids, strict=True)
-        marked = [rim_ids(labels, mask, usual.radius) for labels, mask in pairs]
         rng = np.random.default_rng(self.random_state)
-        drawn, training = (draw_pixels(marked, N_PARTS, n_pixels, rng) for n_pixels in self.n_pixels)
+        drawn, training = (draw_pixels(self.parts, N_PARTS, n_pixels, rng) for n_pixels in self.n_pixels)
         if any(np.unique(sample.label).size < N_PARTS for sample in (drawn, training)):
             # such as objects so small that they are all rim
             return ObjectModel(replace(usual, landscape="distance"), "instances")

@@ -27,6 +27,7 @@ from segkit.features.weights import read_weights
 from segkit.images import UNLABELLED
 from segkit.networks.crops import CropSampler
 from segkit.networks.pyramid import build
+from segkit.networks.training import cross_entropy_and_dice
 from segkit.segmentation.model_file import describe, write_model
 
 FEW_STEPS = pytest.mark.filterwarnings(
@@ -108,6 +109,76 @@ def test_of_more_classes_each_has_a_channel_less_their_mean(several):
     assert maps.shape == (3, 40, 48)
     np.testing.assert_allclose(maps.sum(axis=0), 0, atol=1e-5)
     assert not bank.centred().any()
+
+
+def with_parts(masks):
+    """Inside and rim of stripes: every other row is rim."""
+    parts = [np.where(mask > 0, 1 + np.arange(len(mask))[:, None] % 2, 0).astype(np.uint8) for mask in masks]
+    for mask, own in zip(masks, parts, strict=True):
+        own[mask == UNLABELLED] = UNLABELLED
+    return parts
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_parts_of_objects_have_channels_of_their_own(n_classes):
+    images, masks = pictures(2, n_classes=n_classes)
+    masks[0][:3] = UNLABELLED
+    parts = with_parts(masks)
+    bank, given = fit_and_record(TunedBank(**OPTIONS), images, masks, parts=parts)
+    own = ["logit/1@1"] if n_classes == 2 else ["logit/0@1", "logit/1@1", "logit/2@1"]
+    assert [name for name, _ in bank.channels()] == [*own, "part/0@1", "part/1@1", "part/2@1"]
+    assert bank.channels()[-1].group == "parts of objects at 1"
+    maps = bank.dense(images[0])
+    assert maps.shape == (len(own) + 3, 40, 48)
+    np.testing.assert_allclose(maps[-3:].sum(axis=0), 0, atol=1e-5)
+    # crops are varied with classes and parts in one number
+    for _, targets in given:
+        [target] = targets
+        place = 0 if (target == UNLABELLED).any() else 1
+        known = target != UNLABELLED
+        np.testing.assert_array_equal(known, masks[place] != UNLABELLED)
+        np.testing.assert_array_equal(target[known] // 3, masks[place][known])
+        np.testing.assert_array_equal(target[known] % 3, parts[place][known])
+    # also from the weights alone
+    again = TunedBank(**OPTIONS)
+    again.use_weights(bank.weights_used(np.arange(bank.n_channels()), 3))
+    assert (again.n_classes_, again.n_parts_) == (n_classes, 3)
+    np.testing.assert_allclose(again.dense(images[0]), maps, atol=1e-6)
+
+
+def test_the_loss_of_parts_is_added_to_that_of_classes(rng):
+    bank = TunedBank()
+    bank.n_classes_, bank.n_parts_ = 2, 3
+    ids, parts = rng.integers(0, 2, (2, 4, 5)), rng.integers(0, 3, (2, 4, 5))
+    nothing = rng.random(ids.shape) < 0.3
+    scores = torch.from_numpy(rng.standard_normal((2, 5, 4, 5)))
+    pair = np.where(nothing, UNLABELLED, 3 * ids + parts)
+    expected = sum(
+        cross_entropy_and_dice(head, torch.from_numpy(np.where(nothing, UNLABELLED, labels)))
+        for head, labels in ((scores[:, :2], ids), (scores[:, 2:], parts))
+    )
+    assert bank._loss(scores, torch.from_numpy(pair)).item() == pytest.approx(expected.item(), rel=1e-12)
+
+
+def test_parts_of_more_classes_than_a_byte_holds_are_not_learnt():
+    images, masks = pictures(2, (40, 192), n_classes=86, width=1)
+    bank = TunedBank(**OPTIONS).fit(images, masks, parts=with_parts(masks))
+    assert (bank.n_classes_, bank.n_parts_) == (86, 0)
+
+
+@FEW_STEPS
+def test_objects_are_told_apart_by_what_the_networks_know_of_their_parts(tmp_path):
+    """The model file brings the parts along."""
+    images, masks = pictures(3, (48, 64), width=8)
+    objects = [8 * (np.arange(64) // 16).astype(np.int32) * mask + mask for mask in masks]
+    model = Segmenter(TunedBank(**OPTIONS), training_pixels=600, selection_pixels=300, random_state=0)
+    model.fit(images, masks, instances=objects)
+    assert model.bank_.n_parts_ == 3
+    model.save(tmp_path / "m.segkit")
+    again = load(tmp_path / "m.segkit")
+    found = [one.segment(images[0], objects=True) for one in (model, again)]
+    np.testing.assert_array_equal(found[0].objects, found[1].objects)
+    np.testing.assert_allclose(found[0].probability, found[1].probability, atol=1e-3)
 
 
 def test_of_two_classes_a_scale_has_one_channel_and_small_scales_are_left_out(single):

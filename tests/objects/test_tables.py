@@ -25,10 +25,10 @@ def read(path):
         return list(csv.DictReader(file))
 
 
-def write(tmp_path, *entries, classes=()):
+def write(tmp_path, *entries, **options):
     """Write both tables and read them."""
     summaries = write_objects(tmp_path / "new" / "objects.csv", entries)
-    write_images(tmp_path / "new" / "images.csv", summaries, classes=classes)
+    write_images(tmp_path / "new" / "images.csv", summaries, **options)
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["images.csv", "objects.csv"]
     return read(tmp_path / "new" / "objects.csv"), read(tmp_path / "new" / "images.csv")
 
@@ -81,6 +81,13 @@ def test_channels_have_names(tmp_path, image, names, channels):
     names = [f"intensity_{kind}{channel}" for kind in ("mean", "std") for channel in channels]
     assert header[start : start + len(names)] == names
     assert [objects[0][name] for name in names] == [*map(str, image), *(["0"] * len(image))]
+
+
+def test_counts_have_an_interval_if_it_is_known(tmp_path):
+    _, images = write(tmp_path, entry("a"), entry("b", 0), interval=lambda n: (n // 2, 2 * n + 1))
+    found = [(row["count"], row["count_low_80"], row["count_high_80"]) for row in images]
+    assert found == [("2", "1", "5"), ("0", "0", "1")]
+    assert "count_low_80" not in write(tmp_path, entry("a"))[1][0]
 
 
 def test_columns_that_only_some_images_have_are_empty_elsewhere(tmp_path):

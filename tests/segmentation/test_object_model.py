@@ -441,16 +441,62 @@ def test_what_is_known_of_objects_is_told(splitter, source, told):
     ("n_counted", "error"), [(85, "15% too few"), (112, "12% too many"), (100, "as many as there are")]
 )
 def test_scores_are_told(regions, n_objects, told, n_counted, error):
-    scores = SplitScores(regions, 3, n_objects, 0.875, 0.25, 0.2, {"none": 0.1}, 100, 70, n_counted)
+    counts = [[40, n_counted - 60], [60, 60], [0, 0]]
+    scores = SplitScores(regions, 3, n_objects, 0.875, 0.25, 0.2, {"none": 0.1}, 70, counts)
     assert ObjectModel(Splitter(radius=3.5), "instances", None, scores).summarise() == (
         f"Objects: learnt from {told} the AP at IoU 0.5 was 0.88 (AP: matched / (matched + missed + false)). There it found "
         f"70 of 100 objects, and counted {n_counted}: {error}."
     )
 
 
+def counted(counts, regions="images", **options):
+    scores = SplitScores(regions, len(counts), 9, 0.8, 0.7, 0.6, {}, 5, counts)
+    return ObjectModel(Splitter(), "instances", None, scores, **options)
+
+
+def test_the_interval_of_a_count_is_conformal():
+    """Of four images the largest error is the margin, of nine the second largest; a factor of the count plus 1."""
+    four = counted([[19, 9], [9, 9], [10, 9], [9, 10]])
+    assert four.count_interval(9) == (4, 19)
+    assert four.count_interval(0) == (0, 1)
+    assert four.count_interval(99) == (49, 199)
+    assert four.summarise().endswith("In four of five new images, expect 0.50 to 2.00 times what is counted.")
+    nine = counted([[19, 9], [14, 9], *[[9, 9]] * 7])
+    assert nine.count_interval(9) == (6, 14)
+    exact = counted([[3, 3]] * 4)
+    assert exact.count_interval(3) == (3, 3)
+    assert exact.summarise().endswith("In four of five new images, expect what is counted.")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        counted([[9, 8]] * 3),
+        counted([[9, 8]] * 4, "blocks"),
+        counted([[9, 8]] * 4).by_hand(Splitter()),
+        ObjectModel(Splitter(), "regions"),
+    ],
+)
+def test_without_four_images_there_is_no_interval(model):
+    assert model.count_interval(9) is None
+    assert "four of five" not in model.summarise()
+
+
+def test_the_interval_holds_four_of_five_new_images(rng):
+    """Counts of images that are off by a random factor, and of Poisson noise."""
+    held = []
+    for _ in range(400):
+        true = rng.poisson(40, 9)
+        found = rng.poisson(true * np.exp(0.3 * rng.standard_normal(9)))
+        *known, (new, told) = zip(true.tolist(), found.tolist(), strict=True)
+        low, high = counted([list(pair) for pair in known]).count_interval(told)
+        held.append(low <= new <= high)
+    assert 0.76 <= np.mean(held) <= 0.9
+
+
 def lesson(ids, **options):
     images = [np.zeros((*mask.shape, 1), dtype=np.float32) for mask in ids]
-    return ObjectTraining(images, ids, [], None, None, None, None, (10, 20), 0, **options)
+    return ObjectTraining(images, ids, [], [], None, None, None, None, (10, 20), 0, **options)
 
 
 @pytest.mark.parametrize(("n_images", "penalty"), [(1, 1e-3), (4, 5e-4), (100, 1e-4)])
