@@ -41,8 +41,8 @@ SETS = ("dsb2018_stained", "monuseg", "usiigaci_phase")
 METHODS = ("components", "watershed", "watershed-half", "segkit", "segkit-class-masks", "forest-watershed")
 # What a test image is stored as: all scores follow from it.
 COUNTS = ("n_true", "n_predicted", "tp", "n_matched", "matched_iou", "shared", "union")
-# Numbers of training images in the table; the rows have 2, 3 and 15 of dsb2018_stained too.
-SHOWN_SIZES = (1, 5)
+# Numbers of training images.
+SIZES = (1, 5)
 LabelImage = NDArray[np.integer[Any]]
 
 
@@ -155,7 +155,7 @@ def run(study: Study) -> None:
             )
             return
         for name in study.sets or SETS:
-            measure(study, study.folder(name), [1, 2, 3, 5, 15], study.seeds or 5, {}, {})
+            measure(study, study.folder(name), SIZES, study.seeds or 5, {}, {})
 
 
 def measure(
@@ -205,7 +205,7 @@ def objects(rows: list[Row]) -> str:
     for name in SETS:
         by_size = image_scores_of([row for row in rows if row["where"]["set"] == name])
         for n_train, method in itertools.product(sorted({size for _, size in by_size}), SPLITTINGS):
-            if n_train not in SHOWN_SIZES:
+            if n_train not in SIZES:
                 continue
             found, mine = by_size[method, n_train], by_size["segkit", n_train]
             ap, clusters, seeds = found["ap_50"], found["cluster"], found["seed"]

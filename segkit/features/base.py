@@ -313,8 +313,8 @@ class FilterBank(BaseEstimator, ABC):
     ) -> Self:
         """Learn the filters from the training images and their class ids (H, W); most banks have nothing to learn.
 
-        Where objects are annotated one by one, their parts (H, W) are given too: background, inside and rim have the numbers
-        0, 1 and 2, and pixels that are unlabelled in `ids` are so here.
+        Where objects are annotated one by one, their parts (H, W) are given too: the background is 0, the rim
+        1, the core has the last number, and pixels that are unlabelled in `ids` are so here.
 
         A bank that takes its time writes its state to a checkpoint, and goes on from it. The file is left.
         """

@@ -110,8 +110,8 @@ class TunedBank(TiledBank):
     Attributes
     ----------
     n_classes_, n_parts_ : int
-        Numbers of classes, and of parts of objects (background, inside, rim): 0 without annotated objects, and with more
-        classes than 85.
+        Numbers of classes, and of parts of objects, the background among them: 0 without annotated objects, or if a
+        byte does not hold all pairs of both.
     scales_ : list of Fraction
         Scales in use.
 

@@ -28,8 +28,8 @@ _DROPOUT = 0.1
 class PyramidNetwork(nn.Module):
     """Feature pyramid: the maps of an encoder, from coarse to fine, summed and mixed by convolutions at each level.
 
-    It maps images (n, C, H, W) in [0, 1], whose sides are multiples of the coarsest stride, to scores of classes and, if there
-    are any, of parts of objects: (n, n_classes + n_parts, H / stride, W / stride) at the finest one.
+    It maps images (n, C, H, W) in [0, 1], whose sides are multiples of the coarsest stride, to scores (n, n_classes +
+    n_parts, H / stride, W / stride) at the finest one: of classes, then of parts of objects, if there are any.
 
     References
     ----------

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
+from scipy.special import softmax
 
 from segkit._common import FloatArray
 from segkit._common.arrays import as_array
@@ -34,7 +35,8 @@ class Splitter:
     ----------
     landscape : {"none", "distance", "probability", "inside", "distance+inside"}
         Landscape of the watershed: the distance from the edge in radii, the probability of the foreground, the
-        probability of the inside of an object (learnt from annotated objects), or the sum of distance and inside.
+        depth inside an object, 0 at its edge and 1 in its core (learnt from annotated objects), or the sum of distance and
+        inside.
         "none": the regions are the objects.
     smoothing : float, default=0.2
         Standard deviation of a Gaussian over the landscape, in radii.
@@ -65,7 +67,7 @@ class Splitter:
 
     @property
     def needs_inside(self) -> bool:
-        """Whether it needs the probability of the inside."""
+        """Whether it needs the learnt depth inside objects."""
         return "inside" in self.landscape
 
     def split(
@@ -78,7 +80,7 @@ class Splitter:
         mask : array-like of shape (H, W), bool or int
             Foreground, or class ids with 0 for the background. Objects of different classes are never joined.
         probability, inside : array-like of shape (H, W), float, optional
-            Probability of the foreground, and of the inside of an object, where the landscape is made of them.
+            Probability of the foreground, and depth inside an object, where the landscape is made of them.
 
         Returns
         -------
@@ -279,7 +281,7 @@ def _checked(mask: ArrayLike, **others: ArrayLike | None) -> NDArray[Any]:
     return ids.astype(np.intp)
 
 
-def probability_of_inside(decisions: FloatArray) -> FloatArray:
-    """Squash decisions for background, inside and rim, (H, W, 3), to how far the inside leads; (H, W) in [0, 1]."""
-    lead = decisions[:, :, 1] - np.maximum(decisions[:, :, 0], decisions[:, :, 2])
-    return np.asarray(0.5 * (1 + np.tanh(lead)), dtype=np.float32)
+def expected_depth(decisions: FloatArray) -> FloatArray:
+    """Mean depth, 0 to 1, by the decisions for background and parts of objects from the rim to the core; (H, W)."""
+    share = softmax(2 * decisions, axis=2)
+    return np.asarray(share @ np.linspace(0, 1, decisions.shape[2]), dtype=np.float32)

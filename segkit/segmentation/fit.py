@@ -41,11 +41,12 @@ from segkit.images.sampling import (
     spread_pixels,
 )
 from segkit.kernels import KernelMixture, LinearGaussianMixture
+from segkit.objects.annotated import mark_parts
 from segkit.objects.hills import LabelArray
 from segkit.segmentation.alarms import Alarms
 from segkit.segmentation.held_out import N_FOLDS, Choice, Spread, hold_out, usual_penalty
 from segkit.segmentation.memory import require_memory
-from segkit.segmentation.object_model import ObjectModel, ObjectTraining, learn_from_regions, mark_parts
+from segkit.segmentation.object_model import ObjectModel, ObjectTraining, learn_from_regions
 from segkit.segmentation.regions import least_areas
 from segkit.segmentation.summary import TrainingSummary
 from segkit.segmentation.tensor_file import Arrays
@@ -105,7 +106,7 @@ class TrainingSet:
     drawn: PixelSample  # few, to select channels and to hold out
     training: PixelSample  # more, to train on
     least_areas: NDArray[np.float64]  # of a region of each class, see `regions.least_areas`
-    parts: Sequence[IdArray] | None = None  # parts of annotated objects, see `rim_ids`
+    parts: Sequence[IdArray] | None = None  # parts of annotated objects, see `mark_parts`
     checkpoint: Path | None = None  # where a bank that takes its time to learn keeps its state
 
     @property

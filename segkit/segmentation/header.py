@@ -148,7 +148,7 @@ class _SplitScores(_Whole):
     counts: list[Annotated[list[Count], Field(min_length=2, max_length=2)]] = []
 
 
-class _Rim(_Part):
+class _Parts(_Part):
     kernels: dict[str, Any]
     channels: Annotated[list[str], Field(min_length=1)]
 
@@ -157,7 +157,7 @@ class _Objects(_Part):
     splitter: _Splitter
     source: Literal["instances", "regions", "strokes", "nothing"]
     scores: _SplitScores | None
-    rim: _Rim | None
+    parts: _Parts | None
 
 
 class _Alarms(_Whole):

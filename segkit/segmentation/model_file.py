@@ -33,7 +33,7 @@ from segkit.images.reading import joined
 from segkit.segmentation.alarms import Alarms
 from segkit.segmentation.base import mask_values
 from segkit.segmentation.header import Parameters
-from segkit.segmentation.object_model import N_PARTS, ObjectModel
+from segkit.segmentation.object_model import LEAST_PARTS, ObjectModel
 from segkit.segmentation.summary import TrainingSummary
 from segkit.segmentation.tensor_file import (
     Arrays,
@@ -227,7 +227,7 @@ def restore(segmenter: Any, header: dict[str, Any], arrays: Arrays, path: str) -
             f"its range of values is {segmenter.reading_.range}, which was not learnt from images; train again",
             source=path,
         )
-    if segmenter.objects_.splitter.needs_inside and segmenter.objects_.rim is None:
+    if segmenter.objects_.splitter.needs_inside and segmenter.objects_.parts is None:
         raise ModelFileError(
             "its objects are told apart by their inside, which it has no classifier for; copy it anew or train again",
             source=path,
@@ -259,10 +259,10 @@ def _positions(names: Sequence[str], known: Sequence[Channel]) -> NDArray[np.int
 
 
 def _channels_of_both(segmenter: Any) -> NDArray[np.intp]:
-    """Return the channels that the classes or the rim of objects need, rising."""
-    rim = segmenter.objects_.rim
+    """Return the channels that the classes or the parts of objects need, rising."""
+    parts = segmenter.objects_.parts
     kept: NDArray[np.intp] = segmenter.classifier_.channels_
-    return kept if rim is None else np.union1d(kept, rim.channels_)
+    return kept if parts is None else np.union1d(kept, parts.channels_)
 
 
 def _check_weights(segmenter: Any, used: Arrays, header: dict[str, Any], path: str) -> None:
@@ -309,8 +309,8 @@ def _misfits(segmenter: Any, used: Arrays, arrays: Arrays) -> list[str]:
     """Name the parts of a restored segmenter that do not fit the others, or belong to none."""
     n_classes = segmenter.classes_.size
     parts = {"": (segmenter.classifier_, n_classes)}
-    if segmenter.objects_.rim is not None:
-        parts["rim."] = (segmenter.objects_.rim, N_PARTS)
+    if segmenter.objects_.parts is not None:
+        parts["parts."] = (segmenter.objects_.parts, max(LEAST_PARTS, segmenter.objects_.n_parts))
     shapes = segmenter.alarms_.state_shapes(len(segmenter.channels_), segmenter.n_image_channels_)
     known, fits = set(shapes), {}
     if segmenter.alarms_.known is not None:

@@ -1,7 +1,7 @@
-"""Objects learnt by a segmenter: how those that touch are told apart, and the classifier of their inside and rim.
+"""Objects learnt by a segmenter: how those that touch are told apart, and the classifier of their parts.
 
-The rim is learnt like the classes, by a `PixelClassifier` on the same bank. The splitting is chosen on training images whose
-classes and rim come from classifiers that did not see them.
+Parts, from the rim to the core, are learnt like the classes, by a `PixelClassifier` on the same bank. The splitting is
+chosen on training images whose classes and parts come from classifiers that did not see them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from segkit.errors import InputError, count
 from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED
 from segkit.images.sampling import PixelSample, assign_folds, block_folds, draw_pixels, pixel_groups
-from segkit.objects.annotated import AnnotatedRegions, rim_ids, splitter_of, splitter_of_regions
+from segkit.objects.annotated import AnnotatedRegions, splitter_of, splitter_of_regions
 from segkit.objects.choose import Example, SplitScores, choose
 from segkit.objects.hills import LabelArray, give_numbers
-from segkit.objects.split import Splitter, probability_of_inside
+from segkit.objects.split import Splitter, expected_depth
 from segkit.segmentation.base import as_list, is_stack_of_masks
 from segkit.segmentation.dense import decide_and_read
 from segkit.segmentation.held_out import N_FOLDS, PENALTY_OF_ONE_IMAGE, TOL
 from segkit.segmentation.threshold import DecisionRule
 
-# Background, inside and rim.
-N_PARTS = 3
 _ROUNDING = 1e-6
+# Parts that tell anything: background, rim and core.
+LEAST_PARTS = 3
 IntArray = NDArray[np.intp]
 # Decisions on classes and on parts of objects, (H, W, n_outputs) each.
 _Maps = list[FloatArray]
@@ -46,9 +46,14 @@ class ObjectModel:
 
     splitter: Splitter
     source: str
-    rim: PixelClassifier | None = None
+    parts: PixelClassifier | None = None
     scores: SplitScores | None = None
     is_by_hand: bool = False
+
+    @property
+    def n_parts(self) -> int:
+        """Number of parts that are told apart, the background among them; 0 if none are."""
+        return 0 if self.parts is None else self.parts.svm_.intercept_.size
 
     def by_hand(self, splitter: Splitter) -> ObjectModel:
         """Take other settings, of which no held-out image tells anything."""
@@ -163,43 +168,39 @@ class ObjectModel:
             "splitter": self.splitter.to_dict(),
             "source": self.source,
             "scores": None if self.scores is None else self.scores.to_dict(),
-            "rim": None,
+            "parts": None,
         }
         if self.is_by_hand:
             header["is_by_hand"] = True
-        if self.rim is None:
+        if self.parts is None:
             return header, {}
-        kernels, arrays = self.rim.to_state()
-        header["rim"] = {
+        kernels, arrays = self.parts.to_state()
+        header["parts"] = {
             "kernels": kernels,
-            "channels": [channels[index].name for index in self.rim.channels_],
+            "channels": [channels[index].name for index in self.parts.channels_],
         }
-        return header, {f"rim.{name}": array for name, array in arrays.items()}
+        return header, {f"parts.{name}": array for name, array in arrays.items()}
 
     @classmethod
     def from_state(
         cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]], channels: Sequence[Any]
     ) -> ObjectModel:
         """Restore what `to_state` described."""
-        rim = None
-        if header["rim"] is not None:
+        parts = None
+        if header["parts"] is not None:
             position = {channel.name: index for index, channel in enumerate(channels)}
-            kept = np.array([position[name] for name in header["rim"]["channels"]], dtype=np.intp)
-            rim = PixelClassifier.from_state(kept, header["rim"]["kernels"], entries_under(arrays, "rim."))
+            kept = np.array([position[name] for name in header["parts"]["channels"]], dtype=np.intp)
+            parts = PixelClassifier.from_state(
+                kept, header["parts"]["kernels"], entries_under(arrays, "parts.")
+            )
         scores = None if header["scores"] is None else SplitScores(**header["scores"])
         by_hand = header.get("is_by_hand", False)
-        return cls(Splitter.from_dict(header["splitter"]), header["source"], rim, scores, by_hand)
+        return cls(Splitter.from_dict(header["splitter"]), header["source"], parts, scores, by_hand)
 
 
 def learn_from_regions(ids: Sequence[NDArray[np.uint8]]) -> ObjectModel:
     """Learn how to tell objects apart from the sizes and shapes of annotated regions; class ids (H, W), uint8."""
     return ObjectModel.of_regions([AnnotatedRegions.of(mask) for mask in ids])
-
-
-def mark_parts(instances: Sequence[LabelArray], ids: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
-    """Mark background, inside and rim of annotated objects (H, W), uint8; pixels without a class stay unlabelled."""
-    radius = splitter_of(instances).radius
-    return [rim_ids(labels, mask, radius) for labels, mask in zip(instances, ids, strict=True)]
 
 
 def check_instances(instances: Any, ids: Sequence[NDArray[np.uint8]]) -> list[LabelArray]:
@@ -237,11 +238,15 @@ class ObjectTraining:
     random_state: int
 
     def learn(self, progress: Progress) -> ObjectModel:
-        """Choose the splitting on held-out images, and train the classifier of the rim on all."""
+        """Choose the splitting on held-out images, and train the classifier of parts on all."""
         usual = splitter_of(self.instances)
         rng = np.random.default_rng(self.random_state)
-        drawn, training = (draw_pixels(self.parts, N_PARTS, n_pixels, rng) for n_pixels in self.n_pixels)
-        if any(np.unique(sample.label).size < N_PARTS for sample in (drawn, training)):
+        drawn, training = (
+            draw_pixels(self.parts, self._n_parts, n_pixels, rng) for n_pixels in self.n_pixels
+        )
+        if self._n_parts < LEAST_PARTS or any(
+            np.unique(sample.label).size < self._n_parts for sample in (drawn, training)
+        ):
             # such as objects so small that they are all rim
             return ObjectModel(replace(usual, landscape="distance"), "instances")
         [X] = self.bank.sample_draws(self.images, [drawn], None, progress, "Objects")
@@ -252,11 +257,11 @@ class ObjectTraining:
             splitter, scores = choose(examples, usual, regions=regions)
         if not splitter.needs_inside:
             return ObjectModel(splitter, "instances", None, scores)
-        rim = copy(self.classifier).select(X, drawn.label, groups)
-        [X] = self.bank.sample_draws(self.images, [training], rim.channels_, progress, "Rim of objects")
+        parts = copy(self.classifier).select(X, drawn.label, groups)
+        [X] = self.bank.sample_draws(self.images, [training], parts.channels_, progress, "Parts of objects")
         groups = pixel_groups(training, self._shapes)
-        rim.fit(X, training.label, training.weight, groups, penalty=self._usual_penalty)
-        return ObjectModel(splitter, "instances", rim, scores)
+        parts.fit(X, training.label, training.weight, groups, penalty=self._usual_penalty)
+        return ObjectModel(splitter, "instances", parts, scores)
 
     def _examples(
         self, X: FloatArray, drawn: PixelSample, groups: IntArray, progress: Progress
@@ -277,7 +282,7 @@ class ObjectTraining:
             rule = self.rule.adapted_to(decisions)
             ids, probability = rule.segment(decisions), 1 - rule.probabilities(decisions)[:, :, 0]
             labelled = self.ids[image] != UNLABELLED
-            yield Example(self.instances[image], ids, probability, probability_of_inside(parts), labelled)
+            yield Example(self.instances[image], ids, probability, expected_depth(parts), labelled)
 
     def _held_out_classifiers(
         self, X: FloatArray, drawn: PixelSample, groups: IntArray, others: NDArray[np.bool_]
@@ -286,7 +291,7 @@ class ObjectTraining:
         n_classes = 1 + max(int(mask[mask != UNLABELLED].max()) for mask in self.ids)
         targets = [
             (self._classes_of(drawn), n_classes, self.penalty or self._usual_penalty),
-            (drawn.label, N_PARTS, self._usual_penalty),
+            (drawn.label, self._n_parts, self._usual_penalty),
         ]
         if any(np.unique(labels[others]).size < n_labels for labels, n_labels, _ in targets):
             return []
@@ -314,6 +319,11 @@ class ObjectTraining:
         rows, cols = np.indices(self._shapes[0])
         own = block_folds(rows, cols, self._shapes[0])[:, :, None] == index
         return [np.where(own, new, old) for new, old in zip(maps, before, strict=True)]
+
+    @property
+    def _n_parts(self) -> int:
+        """Number of parts of objects, the background among them."""
+        return 1 + max(int(mask[mask != UNLABELLED].max(initial=0)) for mask in self.parts)
 
     @property
     def _shapes(self) -> list[tuple[int, int]]:

@@ -32,7 +32,7 @@ from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED, LabelMap, PixelSize, Reading
 from segkit.kernels import KernelMixture
 from segkit.objects.hills import LabelArray
-from segkit.objects.split import probability_of_inside
+from segkit.objects.split import expected_depth
 from segkit.scale.cluster import Cluster, workers_of
 from segkit.segmentation.alarms import Alarms
 from segkit.segmentation.base import BaseSegmenter, IdArray, Segmentation
@@ -405,15 +405,15 @@ class Segmenter(BaseSegmenter):
         return banks
 
     def _segment(self, image: FloatArray, progress: Progress, *, objects: bool) -> Segmentation:
-        rim = self.objects_.rim if objects else None
-        classifiers = [self.classifier_, *([] if rim is None else [rim])]
+        parts = self.objects_.parts if objects else None
+        classifiers = [self.classifier_, *([] if parts is None else [parts])]
         with single_threaded_blas():
-            [decisions, *of_rim], at_grid = decide_and_read(image, self.bank_, classifiers, progress)
+            [decisions, *of_parts], at_grid = decide_and_read(image, self.bank_, classifiers, progress)
         rule = self.rule_.adapted_to(decisions)
         ids, probability = rule.segment(decisions), rule.probabilities(decisions)
         numbers = None
         if objects:
-            inside = probability_of_inside(of_rim[0]) if of_rim else None
+            inside = expected_depth(of_parts[0]) if of_parts else None
             numbers = self.objects_.splitter.split(ids, probability=1 - probability[:, :, 0], inside=inside)
         check = self.alarms_.check(image, ids, probability, self.classifier_.standardise(at_grid))
         return Segmentation(self.classes_[ids], probability, check, numbers)

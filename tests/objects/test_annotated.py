@@ -10,11 +10,10 @@ from hypothesis.extra.numpy import arrays
 
 from segkit.images import UNLABELLED
 from segkit.objects.annotated import (
-    LEAST_RIM,
-    RIM_WIDTH,
+    MOST_DEPTHS,
     SMALLEST_DRAWN,
     AnnotatedRegions,
-    rim_ids,
+    mark_parts,
     splitter_of,
     splitter_of_regions,
 )
@@ -33,35 +32,54 @@ def picture(*circles, shape=(60, 80)):
     return labels
 
 
-def rim_by_hand(instances, ids, radius):
-    """Pixels of objects that are close to one of which a side faces something else."""
-    n_rows, n_cols = instances.shape
+def parts_by_hand(labels, ids, n_depths):
+    """Depths of pixels of objects by a loop over their outermost pixels, which face something else."""
+    n_rows, n_cols = labels.shape
     edge = []
-    for row, col in np.argwhere(instances > 0):
+    for row, col in np.argwhere(labels > 0):
         for r, c in ((row - 1, col), (row + 1, col), (row, col - 1), (row, col + 1)):
-            if 0 <= r < n_rows and 0 <= c < n_cols and instances[r, c] != instances[row, col]:
+            if 0 <= r < n_rows and 0 <= c < n_cols and labels[r, c] != labels[row, col]:
                 edge.append((row, col))
-    marked = np.zeros(instances.shape, dtype=np.uint8)
-    width = max(LEAST_RIM, RIM_WIDTH * radius)
-    for row, col in np.argwhere(instances > 0):
-        marked[row, col] = 2 if any(np.hypot(row - r, col - c) < width for r, c in edge) else 1
+    distance = np.zeros(labels.shape)
+    for row, col in np.argwhere(labels > 0):
+        distance[row, col] = 1 + min((np.hypot(row - r, col - c) for r, c in edge), default=0)
+    marked = np.zeros(labels.shape, dtype=np.uint8)
+    for row, col in np.argwhere(labels > 0):
+        largest = max(distance[labels == labels[row, col]])
+        marked[row, col] = np.ceil(n_depths * distance[row, col] / largest)
     marked[ids == UNLABELLED] = UNLABELLED
-    return marked
+    return marked, distance
 
 
 @given(
     arrays(
         np.int32, st.tuples(st.integers(1, 9), st.integers(1, 9)), elements=st.sampled_from([0, 0, 3, 70_000])
-    ),
-    st.floats(0.5, 12),
+    ).filter(np.any),
     st.randoms(),
 )
-def test_rims_are_those_of_a_loop(instances, radius, random):
-    ids = np.array([random.choice([0, 1, UNLABELLED]) for _ in range(instances.size)], dtype=np.uint8)
-    ids = ids.reshape(instances.shape)
-    np.testing.assert_array_equal(
-        rim_ids(instances, ids, radius), rim_by_hand(instances, ids, radius), strict=True
-    )
+def test_parts_are_those_of_a_loop(labels, random):
+    ids = np.array([random.choice([0, 1, UNLABELLED]) for _ in range(labels.size)], dtype=np.uint8)
+    ids = ids.reshape(labels.shape)
+    distance = parts_by_hand(labels, ids, 1)[1]
+    largest = [distance[labels == number].max() for number in np.unique(labels[labels > 0])]
+    n_depths = min(MOST_DEPTHS, int(np.median(largest)))
+    [found] = mark_parts([labels], [ids])
+    np.testing.assert_array_equal(found, parts_by_hand(labels, ids, n_depths)[0], strict=True)
+
+
+def test_each_object_has_all_parts_whatever_its_size():
+    """Also where it touches another one; small objects have fewer."""
+    labels = picture((20, 20, 12), (20, 50, 17))
+    labels[:, 32:34] = 0
+    labels[20, 32] = 1
+    labels[20, 33] = 2
+    [found] = mark_parts([labels], [np.uint8(labels > 0)])
+    for number in (1, 2):
+        assert np.unique(found[labels == number]).tolist() == list(range(1, MOST_DEPTHS + 1))
+    assert found[20, 20] == found[20, 50] == MOST_DEPTHS
+    assert found[20, 32] == found[20, 33] == 1
+    [small] = mark_parts([picture((20, 20, 1.5), (30, 50, 1.5))], [np.zeros((60, 80), np.uint8)])
+    assert np.unique(small).tolist() == [0, 1, 2]
 
 
 def test_radius_and_least_area_of_discs():

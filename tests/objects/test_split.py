@@ -9,7 +9,7 @@ from scipy import ndimage
 from segkit.errors import ConfigError, InputError
 from segkit.evaluation.object_scores import match
 from segkit.objects import Splitter, split
-from segkit.objects.split import LANDSCAPES, fill_holes, probability_of_inside, radius_of
+from segkit.objects.split import LANDSCAPES, expected_depth, fill_holes, radius_of
 
 PLAIN = Splitter(smoothing=0, depth=0.1, radius=10)
 ONES = np.ones((3, 4), int)
@@ -239,10 +239,15 @@ def test_settings_are_stored_and_described():
     assert Splitter("none").describe() == "each connected region is one object (typical radius 10 pixels)"
 
 
-def test_inside_leads_background_and_rim():
-    decisions = np.array([[[-1, 1, -1], [1, -1, -1], [-1, 0, 0], [-1, -1, 1]]], dtype=np.float32)
-    expected = 0.5 + 0.5 * np.tanh([[2, -2, 0, -2]])
-    np.testing.assert_allclose(probability_of_inside(decisions), expected, rtol=1e-6)
+def test_the_depth_inside_objects_is_a_mean_over_parts(rng):
+    decisions = rng.standard_normal((3, 4, 5)).astype(np.float32)
+    expected = np.zeros((3, 4))
+    for place in np.ndindex(3, 4):
+        share = np.exp(2 * decisions[place].astype(float))
+        expected[place] = sum(part / 4 * value for part, value in enumerate(share)) / share.sum()
+    np.testing.assert_allclose(expected_depth(decisions), expected, rtol=1e-5)
+    sure = 50 * np.eye(5, dtype=np.float32)[[[0, 1, 4]]]
+    np.testing.assert_allclose(expected_depth(sure), [[0, 0.25, 1]], atol=1e-6)
 
 
 def test_settings_changed_by_hand():

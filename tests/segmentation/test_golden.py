@@ -61,7 +61,7 @@ def test_old_models_predict_what_they_did(golden):
     assert segmenter.rule_.least_areas.any()
     assert segmenter.rule_.otsu_weight == 2 / (N_IMAGES + 2)
     assert segmenter.label_map_.names == ("background", "foreground")
-    assert segmenter.objects_.rim is not None
+    assert segmenter.objects_.parts is not None
     found = match(expected["objects"], segmenter.segment(image, objects=True).objects)
     assert found.matched(0.9).size == found.true_ids.size == found.predicted_ids.size == 1
 

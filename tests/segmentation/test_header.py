@@ -105,7 +105,7 @@ def test_there_is_an_entry_for_each_class(changed, key, value):
         ("objects.splitter.smoothing", 0.0, -0.1),
         ("objects.splitter.radius", 1e-9, 0.0),
         ("objects.splitter.radius", 1e5, 1e5 + 1),
-        ("objects.rim", {"kernels": {}, "channels": ["a"]}, {"kernels": {}, "channels": []}),
+        ("objects.parts", {"kernels": {}, "channels": ["a"]}, {"kernels": {}, "channels": []}),
     ],
 )
 def test_limits_of_entries_are_the_last_that_pass(changed, key, good, bad):

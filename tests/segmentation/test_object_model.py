@@ -96,7 +96,7 @@ def test_it_learns_to_tell_touching_cells_apart(fitted, data):
 def test_what_was_learnt(fitted, data):
     model = fitted.objects_
     assert model.source == "instances"
-    assert model.rim is not None
+    assert model.parts is not None
     assert model.splitter.needs_inside
     assert abs(model.splitter.radius - 5.5) < 1
     assert (model.scores.regions, model.scores.n_regions) == ("images", 3)
@@ -125,7 +125,7 @@ def test_classes_are_predicted_as_without_objects(fitted, unaware, data):
 
 def test_regions_teach_where_no_object_is_annotated(unaware, data):
     assert unaware.objects_.source in ("regions", "strokes", "nothing")
-    assert (unaware.objects_.rim, unaware.objects_.scores) == (None, None)
+    assert (unaware.objects_.parts, unaware.objects_.scores) == (None, None)
     assert "no objects are annotated" in unaware.objects_.describe()
     image, labels = data[0][3], objects_in(unaware, data[0][3])
     probability = unaware.predict_proba(image)[:, :, 1]
@@ -181,7 +181,7 @@ def test_blocks_without_which_a_class_is_missing_cannot_be_held_out():
     segmenter = quick(probability="raw", alphas=None, threshold="zero")
     segmenter.fit([np.where(elsewhere, 0.3, image)], [np.where(elsewhere, 0, mask)], instances=[objects])
     assert segmenter.objects_.scores is None
-    assert segmenter.objects_.rim is not None
+    assert segmenter.objects_.parts is not None
 
 
 def test_scribbles_on_objects(data):
@@ -192,7 +192,7 @@ def test_scribbles_on_objects(data):
         for mask in masks
     ]
     segmenter = quick().fit(images, scribbles, instances=objects)
-    assert segmenter.objects_.rim is not None
+    assert segmenter.objects_.parts is not None
     truth = data[2][3]
     found = segmenter.segment(data[0][3], objects=True)
     assert mean_ap([truth], [found.objects]) > mean_ap([truth], [NONE.split(found.labels)])
@@ -206,23 +206,23 @@ def test_a_stored_model_finds_the_same_objects(fitted, data, tmp_path):
         assert getattr(again.objects_, field) == getattr(fitted.objects_, field)
 
 
-def test_a_model_without_rim_is_stored_too(unaware, data, tmp_path):
+def test_a_model_without_parts_is_stored_too(unaware, data, tmp_path):
     unaware.save(tmp_path / "m.segkit")
     header, arrays = read_model(tmp_path / "m.segkit")
-    assert header["objects"]["rim"] is None
-    assert not any(name.startswith("rim.") for name in arrays)
+    assert header["objects"]["parts"] is None
+    assert not any(name.startswith("parts.") for name in arrays)
     assert_same_objects(unaware, segkit.load(tmp_path / "m.segkit"), data[0][3:])
 
 
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("rim.scaler.scale", np.zeros_like),
-        ("rim.another", None),
-        ("rim.svm.coef", lambda array: array[:, 1:]),
+        ("parts.scaler.scale", np.zeros_like),
+        ("parts.another", None),
+        ("parts.svm.coef", lambda array: array[:, 1:]),
     ],
 )
-def test_a_rim_that_does_not_fit_is_refused(fitted, tmp_path, name, change):
+def test_a_classifier_of_parts_that_does_not_fit_is_refused(fitted, tmp_path, name, change):
     fitted.save(tmp_path / "m.segkit")
     header, arrays = read_model(tmp_path / "m.segkit")
     arrays[name] = change(arrays[name]) if change else np.ones(1)
@@ -231,13 +231,13 @@ def test_a_rim_that_does_not_fit_is_refused(fitted, tmp_path, name, change):
         segkit.load(tmp_path / "m.segkit")
 
 
-def test_weights_that_only_the_rim_needs_are_stored(fitted, data, tmp_path):
-    """Classes on the first layer of a network, the rim on a later one."""
+def test_weights_that_only_the_parts_need_are_stored(fitted, data, tmp_path):
+    """Classes on the first layer of a network, the parts of objects on a later one."""
     bank = ConvNetBank("squeezenet1_0", weights="random", layers=["conv1", "fire2_squeeze"])
     images, masks, objects = ([*items[:2]] for items in data)
     segmenter = quick(bank, selection_pixels=200, training_pixels=300).fit(images, masks, instances=objects)
     kept = np.arange(8)
-    for classifier, channels in ((segmenter.classifier_, kept), (segmenter.objects_.rim, kept + 96)):
+    for classifier, channels in ((segmenter.classifier_, kept), (segmenter.objects_.parts, kept + 96)):
         classifier.channels_ = channels
     others = clone(bank).set_params(random_state=1).weights_used(np.array([0, 96]), 1)
     segmenter.bank_.use_weights(others)
@@ -262,19 +262,19 @@ def test_objects_too_small_for_an_inside_are_split_by_shape(data):
     for _ in range(2):
         labels = np.zeros(SHAPE, dtype=int)
         for index, (row, col) in enumerate(np.argwhere(rng.random((8, 10)) > 0.5), start=1):
-            labels[8 * row + 2 : 8 * row + 5, 8 * col + 2 : 8 * col + 5] = index
+            labels[8 * row + 2 : 8 * row + 4, 8 * col + 2 : 8 * col + 4] = index
         images.append((0.3 + 0.4 * (labels > 0) + 0.02 * rng.standard_normal(SHAPE)).astype(np.float32))
         masks.append((labels > 0).astype(np.uint8))
         objects.append(labels)
     segmenter = quick().fit(images, masks, instances=objects)
     model = segmenter.objects_
-    assert (model.source, model.rim, model.splitter.landscape) == ("instances", None, "distance")
+    assert (model.source, model.parts, model.splitter.landscape) == ("instances", None, "distance")
     assert "of the annotated size; nothing could be held out" in model.describe()
     assert score_objects(objects, objects_in(segmenter, images)).values["ap_50"] > 0.8
 
 
 def test_objects_in_one_image_only_cannot_be_judged(data):
-    """Without them there is no inside and no rim to learn from."""
+    """Without them there is no part to learn from."""
     images, masks, objects = (items[:2] for items in data)
     segmenter = quick().fit(images, masks, instances=[objects[0], 0 * objects[1]])
     model = segmenter.objects_
@@ -290,7 +290,7 @@ def test_a_rare_class_is_no_judge(data):
         mask[0, 0] = 2
     names = LabelMap(dict(enumerate(["background", "object", "rare"])))
     segmenter = quick().fit(images, masks, instances=objects, label_map=names)
-    assert segmenter.objects_.rim is not None
+    assert segmenter.objects_.parts is not None
     assert objects_in(segmenter, images[0]).any()
 
 
@@ -380,8 +380,8 @@ def test_scores_are_described():
     )
 
 
-def test_objects_with_a_learnt_rim_read_features_once(data, fitted, monkeypatch):
-    assert fitted.objects_.rim is not None
+def test_objects_with_learnt_parts_read_features_once(data, fitted, monkeypatch):
+    assert fitted.objects_.parts is not None
     calls = []
     original = type(fitted.bank_).maps
     monkeypatch.setattr(
@@ -526,7 +526,7 @@ def test_regions_that_are_annotated_in_part_teach_nothing():
     stroke[10:12, 5:30], stroke[20:22, 5:30] = 0, 1
     model = learn_from_regions([stroke])
     assert (model.source, model.splitter.landscape) == ("strokes", "none")
-    assert (model.rim, model.scores) == (None, None)
+    assert (model.parts, model.scores) == (None, None)
 
 
 @pytest.mark.parametrize(("shape", "n"), [((2, 4, 5), 2), ((4, 5), 1)])

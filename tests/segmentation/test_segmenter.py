@@ -733,7 +733,7 @@ def test_models_whose_parts_do_not_fit_are_refused(refusal, stored):
         ({"svm.intercept": None}, "incomplete model, it lacks 'svm.intercept'"),
         ({"another": np.zeros}, "do not fit the rest: another; copy"),
         ({"weights.0/x": np.zeros}, "has no weights, 1 arrays were given"),
-        ({"rim.svm.coef": np.zeros}, "do not fit the rest: rim.svm.coef; copy"),
+        ({"parts.svm.coef": np.zeros}, "do not fit the rest: parts.svm.coef; copy"),
         (
             {"kernels.columns": lambda array: array.astype(np.float64)},
             "array kernels.columns is of dtype float64",
