@@ -334,6 +334,7 @@ class TunedBank(TiledBank):
         return [
             f"Networks: {len(self._networks)} of {self.network}, {len(self._networks) // len(self.scales_)} at each scale "
             f"({scales}), trained for {count(self.n_steps, 'step')} each, from {begun}."
+            + (" Beside the classes they learnt parts of objects." if self.n_parts_ else "")
         ]
 
     def weights_origin(self) -> list[dict[str, str | None]]:

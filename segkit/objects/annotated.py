@@ -98,7 +98,7 @@ def mark_parts(instances: Sequence[LabelArray], ids: Sequence[NDArray[np.uint8]]
     of_objects = [of[np.unique(labels[labels > 0])] for of, labels in zip(largest, instances, strict=True)]
     n_depths = min(MOST_DEPTHS, int(np.median(np.concatenate(of_objects))))
     depths = [
-        np.where(labels > 0, np.ceil(n_depths * distance / of[labels]), 0)
+        np.where(labels > 0, np.ceil(n_depths * (distance / of[labels])), 0)
         for distance, labels, of in zip(distances, instances, largest, strict=True)
     ]
     return [

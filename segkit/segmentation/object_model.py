@@ -35,6 +35,8 @@ from segkit.segmentation.threshold import DecisionRule
 _ROUNDING = 1e-6
 # Parts that tell anything: background, rim and core.
 LEAST_PARTS = 3
+# Pixels of a class or part that kernels are chosen by.
+LEAST_SAMPLES = 2
 IntArray = NDArray[np.intp]
 # Decisions on classes and on parts of objects, (H, W, n_outputs) each.
 _Maps = list[FloatArray]
@@ -222,6 +224,11 @@ def check_instances(instances: Any, ids: Sequence[NDArray[np.uint8]]) -> list[La
     return [give_numbers(array) for array in arrays]
 
 
+def _fewest(labels: IntArray, n_labels: int) -> int:
+    """Count the rarest label."""
+    return int(np.bincount(labels, minlength=n_labels).min())
+
+
 @dataclass(frozen=True, eq=False)
 class ObjectTraining:
     """Annotated objects, and how the segmenter that they belong to sees and classifies pixels."""
@@ -245,7 +252,7 @@ class ObjectTraining:
             draw_pixels(self.parts, self._n_parts, n_pixels, rng) for n_pixels in self.n_pixels
         )
         if self._n_parts < LEAST_PARTS or any(
-            np.unique(sample.label).size < self._n_parts for sample in (drawn, training)
+            _fewest(sample.label, self._n_parts) < LEAST_SAMPLES for sample in (drawn, training)
         ):
             # such as objects so small that they are all rim
             return ObjectModel(replace(usual, landscape="distance"), "instances")
@@ -293,7 +300,7 @@ class ObjectTraining:
             (self._classes_of(drawn), n_classes, self.penalty or self._usual_penalty),
             (drawn.label, self._n_parts, self._usual_penalty),
         ]
-        if any(np.unique(labels[others]).size < n_labels for labels, n_labels, _ in targets):
+        if any(_fewest(labels[others], n_labels) < LEAST_SAMPLES for labels, n_labels, _ in targets):
             return []
         classifiers = []
         for labels, _, penalty in targets:

@@ -131,6 +131,7 @@ def test_parts_of_objects_have_channels_of_their_own(n_classes):
     maps = bank.dense(images[0])
     assert maps.shape == (len(own) + 3, 40, 48)
     np.testing.assert_allclose(maps[-3:].sum(axis=0), 0, atol=1e-5)
+    assert bank.describe_training()[0].endswith(" Beside the classes they learnt parts of objects.")
     # crops are varied with classes and parts in one number
     for _, targets in given:
         [target] = targets
@@ -164,6 +165,7 @@ def test_parts_of_more_classes_than_a_byte_holds_are_not_learnt():
     images, masks = pictures(2, (40, 192), n_classes=86, width=1)
     bank = TunedBank(**OPTIONS).fit(images, masks, parts=with_parts(masks))
     assert (bank.n_classes_, bank.n_parts_) == (86, 0)
+    assert "parts" not in bank.describe_training()[0]
 
 
 @FEW_STEPS
@@ -173,7 +175,7 @@ def test_objects_are_told_apart_by_what_the_networks_know_of_their_parts(tmp_pat
     objects = [8 * (np.arange(64) // 16).astype(np.int32) * mask + mask for mask in masks]
     model = Segmenter(TunedBank(**OPTIONS), training_pixels=600, selection_pixels=300, random_state=0)
     model.fit(images, masks, instances=objects)
-    assert model.bank_.n_parts_ == 3
+    assert model.bank_.n_parts_ == 5
     model.save(tmp_path / "m.segkit")
     again = load(tmp_path / "m.segkit")
     found = [one.segment(images[0], objects=True) for one in (model, again)]

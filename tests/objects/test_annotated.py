@@ -46,7 +46,7 @@ def parts_by_hand(labels, ids, n_depths):
     marked = np.zeros(labels.shape, dtype=np.uint8)
     for row, col in np.argwhere(labels > 0):
         largest = max(distance[labels == labels[row, col]])
-        marked[row, col] = np.ceil(n_depths * distance[row, col] / largest)
+        marked[row, col] = np.ceil(n_depths * (distance[row, col] / largest))
     marked[ids == UNLABELLED] = UNLABELLED
     return marked, distance
 
@@ -65,6 +65,14 @@ def test_parts_are_those_of_a_loop(labels, random):
     n_depths = min(MOST_DEPTHS, int(np.median(largest)))
     [found] = mark_parts([labels], [ids])
     np.testing.assert_array_equal(found, parts_by_hand(labels, ids, n_depths)[0], strict=True)
+
+
+def test_the_core_is_the_last_part_whatever_the_rounding():
+    """For d = 1 + sqrt(7), 6 d / d is above 6 in floating point."""
+    shape = (90, 90)
+    for radius in np.arange(6, 40, 0.25):
+        labels = disc(shape, 45, 45, radius).astype(np.int32)
+        assert mark_parts([labels], [np.zeros(shape, np.uint8)])[0].max() == MOST_DEPTHS
 
 
 def test_each_object_has_all_parts_whatever_its_size():
