@@ -362,10 +362,10 @@ def _mutate_arrays(arrays: dict[str, Any], rng: random.Random) -> None:
         array = array[: rng.randrange(len(array) + 1)] if array.ndim else array[None]
     elif kind == 7:
         name = rng.choice(
-            (f"{name}0", f"weights.{name}", f"rim.{name}", "", "kernels.phases", "kernels.landmarks_0")
+            (f"{name}0", f"weights.{name}", f"parts.{name}", "", "kernels.phases", "kernels.landmarks_0")
         )
     else:
-        arrays[rng.choice((f"weights.{name}", f"rim.{name}", f"kernels.{name}"))] = array
+        arrays[rng.choice((f"weights.{name}", f"parts.{name}", f"kernels.{name}"))] = array
     with np.errstate(all="ignore"):
         arrays[name] = array
 

@@ -50,6 +50,8 @@ LEAST_IMAGE = 32
 MOST_LOGIT = 8
 # Pixels around a held-out block that are not trained on, as a share of the shorter side of its image.
 GUARD = 1 / 32
+# Parts of objects that tell more than classes do: background, rim and core.
+LEAST_PARTS = 3
 # Steps between two writings of a checkpoint.
 _SAVE_EVERY = 50
 # Bytes for each pixel of an image while a network runs at full scale; measured on images of 0.6 and 1 megapixel.
@@ -197,8 +199,8 @@ class TunedBank(TiledBank):
             )
         arrays = [as_image(image) for image in images]
         self.n_classes_ = _count_classes(ids)
-        self.n_parts_ = 0 if parts is None else _count_classes(parts)
-        if self.n_classes_ * self.n_parts_ > UNLABELLED:
+        self.n_parts_ = 1 + max(int(mask[mask != UNLABELLED].max(initial=0)) for mask in parts or ids)
+        if parts is None or self.n_parts_ < LEAST_PARTS or self.n_classes_ * self.n_parts_ > UNLABELLED:
             parts, self.n_parts_ = None, 0
         targets = (
             ids if parts is None else [_pair(*both, self.n_parts_) for both in zip(ids, parts, strict=True)]

@@ -20,6 +20,8 @@ from segkit.objects.split import Landscape, Splitter, radius_of
 # Most parts that objects are divided into, from the rim to the core; chosen on the three sets of the benchmark of objects in
 # view of the test scores of their first splits.
 MOST_DEPTHS = 6
+# Pixels of a part in all images, without which it tells nothing.
+LEAST_PIXELS = 20
 # Objects below this fraction of the median area are left out, unless annotated objects are as small.
 SMALL = 0.2
 _PERCENT_SMALL = 5
@@ -91,20 +93,24 @@ def mark_parts(instances: Sequence[LabelArray], ids: Sequence[NDArray[np.uint8]]
     """Divide annotated objects by depth, from the rim to the core; 0 is the background, unlabelled pixels stay so.
 
     The depth is the distance from what is not the object, as a share of the largest one in the object. There are at most
-    `MOST_DEPTHS` parts, and in small objects no more than pixels between edge and centre.
+    `MOST_DEPTHS` parts, in small objects no more than pixels between edge and centre, and each has `LEAST_PIXELS`.
     """
     distances = [_distance_inside(labels) for labels in instances]
     largest = [_largest(*both) for both in zip(distances, instances, strict=True)]
     of_objects = [of[np.unique(labels[labels > 0])] for of, labels in zip(largest, instances, strict=True)]
     n_depths = min(MOST_DEPTHS, int(np.median(np.concatenate(of_objects))))
-    depths = [
-        np.where(labels > 0, np.ceil(n_depths * (distance / of[labels])), 0)
-        for distance, labels, of in zip(distances, instances, largest, strict=True)
+    shares = [
+        distance / of[labels] for distance, labels, of in zip(distances, instances, largest, strict=True)
     ]
-    return [
-        np.where(mask == UNLABELLED, UNLABELLED, depth).astype(np.uint8)
-        for depth, mask in zip(depths, ids, strict=True)
-    ]
+    while True:
+        marked = [
+            np.where(mask == UNLABELLED, UNLABELLED, np.where(labels > 0, np.ceil(n_depths * share), 0))
+            for labels, mask, share in zip(instances, ids, shares, strict=True)
+        ]
+        rarest = min(sum(np.count_nonzero(mask == 1 + part) for mask in marked) for part in range(n_depths))
+        if n_depths == 1 or rarest >= LEAST_PIXELS:
+            return [mask.astype(np.uint8) for mask in marked]
+        n_depths -= 1
 
 
 def _distance_inside(labels: LabelArray) -> NDArray[np.float64]:

@@ -22,6 +22,8 @@ DEPTHS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 # Gain in mean AP from which other settings take the place of the usual ones: a few images tell no smaller difference.
 # Chosen on dsb2018_stained in view of its test scores, like the usual settings themselves.
 LEAST_GAIN = 0.03
+# Images with objects that the error of a count is learnt from.
+LEAST_IMAGES = 4
 # IoU from which an object counts as found.
 _FOUND = 0.5
 
@@ -42,7 +44,8 @@ class SplitScores:
     """Scores of the chosen settings, and of others, on held-out images.
 
     Of the `n_true` objects that are annotated there `n_found` are matched at IoU 0.5, among `n_predicted`. In `counts` are
-    the true and the predicted number of each image.
+    the true and the predicted number of each image; `all_counted` tells whether all annotated images are among them, and no
+    part of them is unlabelled.
     """
 
     regions: str
@@ -54,6 +57,7 @@ class SplitScores:
     by_landscape: dict[str, float]
     n_found: int = 0
     counts: list[list[int]] = field(default_factory=list)
+    all_counted: bool = False
 
     @property
     def n_true(self) -> int:
@@ -70,11 +74,12 @@ class SplitScores:
         """Factor by which the true count of a new image, plus 1, is off at most, with a probability of 80 %.
 
         The errors of the held-out images are the logarithms of (true + 1) / (predicted + 1), and the margin is conformal
-        (`segkit.evaluation.statistics.conformal_margin`). None with fewer than four images, or parts of a single one.
+        (`segkit.evaluation.statistics.conformal_margin`). None with fewer than four images that hold objects, or if not all
+        were counted.
         """
-        if self.regions != "images" or not self.counts:
+        true, predicted = np.array(self.counts, dtype=np.float64).reshape(-1, 2).T
+        if not self.all_counted or np.count_nonzero(true) < LEAST_IMAGES:
             return None
-        true, predicted = np.array(self.counts).T
         margin = conformal_margin(np.abs(np.log((true + 1) / (predicted + 1))), 0.8)
         return None if margin is None else exp(margin)
 
@@ -84,9 +89,12 @@ class SplitScores:
 
 
 def choose(
-    examples: Sequence[Example], usual: Splitter, *, regions: str = "images"
+    examples: Sequence[Example], usual: Splitter, *, regions: str = "images", n_images: int | None = None
 ) -> tuple[Splitter, SplitScores]:
-    """Choose the splitter of highest mean AP over images, but the usual one unless it loses by `LEAST_GAIN`."""
+    """Choose the splitter of highest mean AP over images, but the usual one unless it loses by `LEAST_GAIN`.
+
+    `n_images` are annotated; those of which no held-out maps could be made are no examples.
+    """
     scored = dict(_score_all(examples, usual))
     means = {splitter: float(ap.mean()) for splitter, ap in scored.items()}
     best = max(means, key=means.__getitem__)
@@ -105,6 +113,9 @@ def choose(
         usual=means[usual],
         by_landscape=by_landscape,
         n_found=sum(pairs.matched(_FOUND).size for pairs in overlaps),
+        all_counted=regions == "images"
+        and len(examples) == (n_images or len(examples))
+        and all(bool(example.labelled.all()) for example in examples),
         counts=[[pairs.true_ids.size, pairs.predicted_ids.size] for pairs in overlaps],
     )
 

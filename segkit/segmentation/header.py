@@ -136,6 +136,9 @@ class _Splitter(_Whole):
     fills_holes: bool
 
 
+_Number = Annotated[int, Field(ge=0, lt=2**31)]
+
+
 class _SplitScores(_Whole):
     regions: Literal["images", "blocks"]
     n_regions: Count
@@ -145,7 +148,8 @@ class _SplitScores(_Whole):
     usual: float
     by_landscape: dict[str, float]
     n_found: Count = 0
-    counts: list[Annotated[list[Count], Field(min_length=2, max_length=2)]] = []
+    counts: list[Annotated[list[_Number], Field(min_length=2, max_length=2)]] = []
+    all_counted: bool = False
 
 
 class _Parts(_Part):

@@ -80,14 +80,16 @@ class ObjectModel:
         if factor is None:
             return told
         within = (
-            f"{1 / factor:.2f} to {factor:.2f} times what is counted" if factor > 1.005 else "what is counted"
+            f"about {1 / factor:.2g} to {factor:.2g} times what is counted"
+            if factor > 1.005
+            else "what is counted"
         )
         return f"{told} In four of five new images, expect {within}."
 
     def count_interval(self, n_objects: int) -> tuple[int, int] | None:
         """Interval that holds the true count of 80 % of new images like those annotated, given what is counted there.
 
-        None if it is not known: objects of fewer than four images are annotated, or settings are changed by hand.
+        None if it is not known, as with fewer than four annotated images with objects, or settings changed by hand.
         """
         factor = None if self.scores is None else self.scores.count_factor
         if factor is None:
@@ -261,7 +263,7 @@ class ObjectTraining:
         splitter, scores = usual, None
         if examples := list(self._examples(X, drawn, groups, progress)):
             regions = "images" if len(self.images) > 1 else "blocks"
-            splitter, scores = choose(examples, usual, regions=regions)
+            splitter, scores = choose(examples, usual, regions=regions, n_images=len(self.images))
         if not splitter.needs_inside:
             return ObjectModel(splitter, "instances", None, scores)
         parts = copy(self.classifier).select(X, drawn.label, groups)

@@ -161,6 +161,26 @@ def test_the_loss_of_parts_is_added_to_that_of_classes(rng):
     assert bank._loss(scores, torch.from_numpy(pair)).item() == pytest.approx(expected.item(), rel=1e-12)
 
 
+def test_parts_reach_a_bank_among_others():
+    images, masks = pictures(2)
+    stacked = StackedBank([ScatteringBank(J=1, L=2), TunedBank(**OPTIONS)]).fit(
+        images, masks, parts=with_parts(masks)
+    )
+    assert [channel.name for channel in stacked.channels(3)[-3:]] == [
+        "part/0@1",
+        "part/1@1",
+        "part/2@1",
+    ]
+
+
+@pytest.mark.parametrize("parts", ["none", "all alike"])
+def test_parts_that_tell_no_more_than_classes_are_not_learnt(parts):
+    """Such as objects that lie in unlabelled pixels, or of a pixel each."""
+    images, masks = pictures(2)
+    given = [0 * mask if parts == "none" else mask for mask in masks]
+    assert TunedBank(**OPTIONS).fit(images, masks, parts=given).n_parts_ == 0
+
+
 def test_parts_of_more_classes_than_a_byte_holds_are_not_learnt():
     images, masks = pictures(2, (40, 192), n_classes=86, width=1)
     bank = TunedBank(**OPTIONS).fit(images, masks, parts=with_parts(masks))

@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from segkit.images import UNLABELLED
 from segkit.objects.annotated import (
+    LEAST_PIXELS,
     MOST_DEPTHS,
     SMALLEST_DRAWN,
     AnnotatedRegions,
@@ -55,16 +56,23 @@ def parts_by_hand(labels, ids, n_depths):
     arrays(
         np.int32, st.tuples(st.integers(1, 9), st.integers(1, 9)), elements=st.sampled_from([0, 0, 3, 70_000])
     ).filter(np.any),
+    st.integers(0, 4),
     st.randoms(),
 )
-def test_parts_are_those_of_a_loop(labels, random):
+def test_parts_are_those_of_a_loop(labels, least, random):
     ids = np.array([random.choice([0, 1, UNLABELLED]) for _ in range(labels.size)], dtype=np.uint8)
     ids = ids.reshape(labels.shape)
     distance = parts_by_hand(labels, ids, 1)[1]
     largest = [distance[labels == number].max() for number in np.unique(labels[labels > 0])]
     n_depths = min(MOST_DEPTHS, int(np.median(largest)))
-    [found] = mark_parts([labels], [ids])
-    np.testing.assert_array_equal(found, parts_by_hand(labels, ids, n_depths)[0], strict=True)
+    expected = parts_by_hand(labels, ids, n_depths)[0]
+    while n_depths > 1 and min(np.count_nonzero(expected == 1 + part) for part in range(n_depths)) < least:
+        n_depths -= 1
+        expected = parts_by_hand(labels, ids, n_depths)[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("segkit.objects.annotated.LEAST_PIXELS", least)
+        [found] = mark_parts([labels], [ids])
+    np.testing.assert_array_equal(found, expected, strict=True)
 
 
 def test_the_core_is_the_last_part_whatever_the_rounding():
@@ -72,7 +80,9 @@ def test_the_core_is_the_last_part_whatever_the_rounding():
     shape = (90, 90)
     for radius in np.arange(6, 40, 0.25):
         labels = disc(shape, 45, 45, radius).astype(np.int32)
-        assert mark_parts([labels], [np.zeros(shape, np.uint8)])[0].max() == MOST_DEPTHS
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("segkit.objects.annotated.LEAST_PIXELS", 0)
+            assert mark_parts([labels], [np.zeros(shape, np.uint8)])[0].max() == MOST_DEPTHS
 
 
 def test_each_object_has_all_parts_whatever_its_size():
@@ -86,7 +96,17 @@ def test_each_object_has_all_parts_whatever_its_size():
         assert np.unique(found[labels == number]).tolist() == list(range(1, MOST_DEPTHS + 1))
     assert found[20, 20] == found[20, 50] == MOST_DEPTHS
     assert found[20, 32] == found[20, 33] == 1
-    [small] = mark_parts([picture((20, 20, 1.5), (30, 50, 1.5))], [np.zeros((60, 80), np.uint8)])
+    # in all images together each part has twenty pixels
+    [disc_alone] = mark_parts([picture((20, 20, 6))], [np.zeros((60, 80), np.uint8)])
+    assert np.bincount(disc_alone.ravel())[1:].min() >= LEAST_PIXELS
+    [small] = mark_parts(
+        [
+            picture(
+                *[(row, 20, 1.5) for row in range(5, 56, 2 * 5)], *[(row, 40, 1.5) for row in range(3, 57, 4)]
+            )
+        ],
+        [np.zeros((60, 80), np.uint8)],
+    )
     assert np.unique(small).tolist() == [0, 1, 2]
 
 

@@ -186,6 +186,25 @@ def test_unlabelled_pixels_do_not_count(rng):
     assert scores.to_dict()["n_objects"] == 3
 
 
+@pytest.mark.parametrize(
+    ("options", "labelled", "all_counted"),
+    [
+        ({}, True, True),
+        ({"n_images": 4}, True, True),
+        ({"n_images": 5}, True, False),
+        ({"regions": "blocks"}, True, False),
+        ({}, False, False),
+    ],
+)
+def test_counts_are_of_whole_images_and_all_of_them(rng, options, labelled, all_counted):
+    examples = [example(rng, discs((20, 20, 8), (20, 60, 8))) for _ in range(4)]
+    if not labelled:
+        examples[2].labelled[0, 0] = False
+    scores = choose(examples, USUAL, **options)[1]
+    assert scores.all_counted == all_counted
+    assert (scores.count_factor is not None) == all_counted
+
+
 def test_the_count_is_that_of_the_chosen_splitting(rng):
     examples = [
         example(rng, discs(*((row, col, 8) for row in (12, 40) for col in (12, 26, 54)))),

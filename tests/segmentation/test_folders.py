@@ -3,6 +3,7 @@ import errno
 import shutil
 from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -251,6 +252,23 @@ def test_what_cannot_start_is_told_first(images, tmp_path, segmenter):
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="cannot be written"):
         predict_folder(segmenter, images, tmp_path / "file")
+
+
+@pytest.mark.filterwarnings("ignore:none.tif. darker")
+def test_counts_have_an_interval_if_the_model_knows_its_error(cell_segmenter, cell_images, tmp_path):
+    model = cell_segmenter.objects_
+    knowing = copy.copy(cell_segmenter)
+    known = replace(model.scores, counts=[[9, 4]] * 4, all_counted=True)
+    knowing.objects_ = replace(model, scores=known)
+    for segmenter, out in ((knowing, tmp_path / "known"), (cell_segmenter, tmp_path / "unknown")):
+        predict_folder(segmenter, cell_images, out, objects=True)
+    rows = table(tmp_path / "known" / "images.csv")
+    for row in rows:
+        number = int(row["count"])
+        assert int(row["count_low_80"]) == max(0, np.ceil((number + 1) / 2 - 1))
+        assert int(row["count_high_80"]) == 2 * number + 1
+    assert {row["count"] for row in rows} == {"0", "5"}
+    assert "count_low_80" not in table(tmp_path / "unknown" / "images.csv")[0]
 
 
 @pytest.mark.filterwarnings("ignore:none.tif. darker")  # which it is

@@ -6,6 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from segkit.errors import ModelFileError
+from segkit.objects.choose import SplitScores
 from segkit.segmentation.header import check_header
 from segkit.segmentation.model_file import describe
 from segkit.segmentation.summary import HeldOutScores
@@ -112,6 +113,25 @@ def test_limits_of_entries_are_the_last_that_pass(changed, key, good, bad):
     check_header(changed(key, good), "m")
     with pytest.raises(ModelFileError):
         check_header(changed(key, bad), "m")
+
+
+@pytest.mark.parametrize(
+    ("counts", "is_good"),
+    [
+        ([[2**31 - 1, 0]], True),
+        ([[2**31, 0]], False),
+        ([[0, -1]], False),
+        ([[1]], False),
+        ([[1, 2, 3]], False),
+    ],
+)
+def test_counts_are_pairs_of_numbers(changed, counts, is_good):
+    scores = asdict(SplitScores("images", 2, 9, 0.8, 0.7, 0.6, {}, 5, counts))
+    if is_good:
+        check_header(changed("objects.scores", scores), "m")
+    else:
+        with pytest.raises(ModelFileError, match=r"objects\.scores\.counts"):
+            check_header(changed("objects.scores", scores), "m")
 
 
 @pytest.mark.parametrize("n_classes", [255, 256])

@@ -441,7 +441,7 @@ def test_what_is_known_of_objects_is_told(splitter, source, told):
     ("n_counted", "error"), [(85, "15% too few"), (112, "12% too many"), (100, "as many as there are")]
 )
 def test_scores_are_told(regions, n_objects, told, n_counted, error):
-    counts = [[40, n_counted - 60], [60, 60], [0, 0]]
+    counts = [[40, n_counted - 60], [60, 60], [0, 0], [0, 0]]
     scores = SplitScores(regions, 3, n_objects, 0.875, 0.25, 0.2, {"none": 0.1}, 70, counts)
     assert ObjectModel(Splitter(radius=3.5), "instances", None, scores).summarise() == (
         f"Objects: learnt from {told} the AP at IoU 0.5 was 0.88 (AP: matched / (matched + missed + false)). There it found "
@@ -449,9 +449,9 @@ def test_scores_are_told(regions, n_objects, told, n_counted, error):
     )
 
 
-def counted(counts, regions="images", **options):
-    scores = SplitScores(regions, len(counts), 9, 0.8, 0.7, 0.6, {}, 5, counts)
-    return ObjectModel(Splitter(), "instances", None, scores, **options)
+def counted(counts, *, all_counted=True):
+    scores = SplitScores("images", len(counts), 9, 0.8, 0.7, 0.6, {}, 5, counts, all_counted)
+    return ObjectModel(Splitter(), "instances", None, scores)
 
 
 def test_the_interval_of_a_count_is_conformal():
@@ -460,9 +460,13 @@ def test_the_interval_of_a_count_is_conformal():
     assert four.count_interval(9) == (4, 19)
     assert four.count_interval(0) == (0, 1)
     assert four.count_interval(99) == (49, 199)
-    assert four.summarise().endswith("In four of five new images, expect 0.50 to 2.00 times what is counted.")
+    assert four.summarise().endswith(
+        "In four of five new images, expect about 0.5 to 2 times what is counted."
+    )
     nine = counted([[19, 9], [14, 9], *[[9, 9]] * 7])
     assert nine.count_interval(9) == (6, 14)
+    # six cannot be halved and one more: rounding may not take a count away
+    assert counted([[20, 6]] * 4).count_interval(6) == (2, 20)
     exact = counted([[3, 3]] * 4)
     assert exact.count_interval(3) == (3, 3)
     assert exact.summarise().endswith("In four of five new images, expect what is counted.")
@@ -472,7 +476,9 @@ def test_the_interval_of_a_count_is_conformal():
     "model",
     [
         counted([[9, 8]] * 3),
-        counted([[9, 8]] * 4, "blocks"),
+        counted([[9, 8]] * 3 + [[0, 0]] * 9),
+        counted([[9, 8]] * 4, all_counted=False),
+        counted([]),
         counted([[9, 8]] * 4).by_hand(Splitter()),
         ObjectModel(Splitter(), "regions"),
     ],
