@@ -129,6 +129,10 @@ def _lerp(start: FloatArray, end: FloatArray, weight: FloatArray) -> FloatArray:
     return step
 
 
+# Parts of objects that tell more than classes do: background, rim and core.
+LEAST_PARTS = 3
+
+
 class FilterBank(BaseEstimator, ABC):
     """A fixed bank of filters that turns an image into feature maps.
 

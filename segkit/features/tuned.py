@@ -23,7 +23,7 @@ from segkit._common.arrays import digest_arrays
 from segkit._common.device import card_has_room, torch_device
 from segkit.errors import ConfigError, InputError, count
 from segkit.features.backbone import Backbone, usual_window
-from segkit.features.base import Channel, FeatureMaps, FilterBank, TiledBank, as_image
+from segkit.features.base import LEAST_PARTS, Channel, FeatureMaps, FilterBank, TiledBank, as_image
 from segkit.features.networks import Pyramid, scales_of
 from segkit.features.tiles import Tile, cut
 from segkit.features.weights import imagenet_address, load_pretrained, load_weights, origin_of, read_weights
@@ -50,8 +50,6 @@ LEAST_IMAGE = 32
 MOST_LOGIT = 8
 # Pixels around a held-out block that are not trained on, as a share of the shorter side of its image.
 GUARD = 1 / 32
-# Parts of objects that tell more than classes do: background, rim and core.
-LEAST_PARTS = 3
 # Steps between two writings of a checkpoint.
 _SAVE_EVERY = 50
 # Bytes for each pixel of an image while a network runs at full scale; measured on images of 0.6 and 1 megapixel.
@@ -199,12 +197,10 @@ class TunedBank(TiledBank):
             )
         arrays = [as_image(image) for image in images]
         self.n_classes_ = _count_classes(ids)
-        self.n_parts_ = 1 + max(int(mask[mask != UNLABELLED].max(initial=0)) for mask in parts or ids)
-        if parts is None or self.n_parts_ < LEAST_PARTS or self.n_classes_ * self.n_parts_ > UNLABELLED:
-            parts, self.n_parts_ = None, 0
-        targets = (
-            ids if parts is None else [_pair(*both, self.n_parts_) for both in zip(ids, parts, strict=True)]
-        )
+        self.n_parts_ = _count_parts(parts or (), self.n_classes_)
+        targets = ids
+        if parts is not None and self.n_parts_:
+            targets = [_pair(*both, self.n_parts_) for both in zip(ids, parts, strict=True)]
         held_out = _hold_out(ids, self.n_folds)
         self.scales_ = _useful(sorted(scales_of(self.pyramid), reverse=True), ids, self.n_classes_)
         networks = [_Part(scale, fold) for scale in self.scales_ for fold in range(len(held_out))]
@@ -607,6 +603,12 @@ class _KnownMaps(TunedBank):
             if own.indices.size:
                 offset = tuple(np.broadcast_to(own.offset, 2) - corner)
                 yield replace(own, offset=offset)
+
+
+def _count_parts(parts: Sequence[IdArray], n_classes: int) -> int:
+    """Count the parts of objects to learn; 0 if they tell no more than classes, or if a byte does not hold all pairs."""
+    n_parts = 1 + max((int(mask[mask != UNLABELLED].max(initial=0)) for mask in parts), default=0)
+    return n_parts if n_parts >= LEAST_PARTS and n_classes * n_parts <= UNLABELLED else 0
 
 
 def _pair(ids: IdArray, parts: IdArray, n_parts: int) -> IdArray:

@@ -26,6 +26,7 @@ from segkit._common.files import saving
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.errors import InputError, ModelFileError, OutputError, SegkitError
 from segkit.features import Channel, FilterBank, bank_to_dict
+from segkit.features.base import LEAST_PARTS
 from segkit.features.registry import check_size, plain
 from segkit.features.weights import cached_file, is_cached
 from segkit.images import LabelMap, Reading
@@ -33,7 +34,7 @@ from segkit.images.reading import joined
 from segkit.segmentation.alarms import Alarms
 from segkit.segmentation.base import mask_values
 from segkit.segmentation.header import Parameters
-from segkit.segmentation.object_model import LEAST_PARTS, ObjectModel
+from segkit.segmentation.object_model import ObjectModel
 from segkit.segmentation.summary import TrainingSummary
 from segkit.segmentation.tensor_file import (
     Arrays,

@@ -20,6 +20,7 @@ from segkit._common.arrays import as_array
 from segkit._common.threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.errors import InputError, count
+from segkit.features.base import LEAST_PARTS
 from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED
 from segkit.images.sampling import PixelSample, assign_folds, block_folds, draw_pixels, pixel_groups
@@ -32,9 +33,8 @@ from segkit.segmentation.dense import decide_and_read
 from segkit.segmentation.held_out import N_FOLDS, PENALTY_OF_ONE_IMAGE, TOL
 from segkit.segmentation.threshold import DecisionRule
 
+# Errors of floating point in a count.
 _ROUNDING = 1e-6
-# Parts that tell anything: background, rim and core.
-LEAST_PARTS = 3
 # Pixels of a class or part that kernels are chosen by.
 LEAST_SAMPLES = 2
 IntArray = NDArray[np.intp]
