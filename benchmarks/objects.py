@@ -115,7 +115,7 @@ def run_split(
     learnt, from_regions = segmenter.objects_, learn_from_regions(lesson[1])
     radius = learnt.splitter.radius
     found: dict[str, list[LabelImage]] = {name: [] for name in METHODS}
-    predict_seconds = []
+    intervals, predict_seconds = {}, []
     for stem in test:
         began = time.perf_counter()
         segmented = segmenter.segment(images[stem], objects=True)
@@ -125,6 +125,7 @@ def run_split(
         found["watershed"].append(filled_watershed(mask, radius))
         found["watershed-half"].append(fixed_watershed(mask, radius / 2))
         found["segkit"].append(segmented.objects)
+        intervals[stem] = learnt.count_interval(int(segmented.objects.max()))
         found["segkit-class-masks"].append(from_regions.splitter.split(mask, probability=foreground))
         found["forest-watershed"].append(filled_watershed(forest.predict(images[stem]) > 0, radius))
     scored = {name: score_objects([truths[stem] for stem in test], labels) for name, labels in found.items()}
@@ -133,6 +134,7 @@ def run_split(
         "objects_seconds": segmenter.summary_.seconds["objects"],
         "forest_fit_seconds": round(forest_seconds, 2),
         "predict_seconds": round(float(np.mean(predict_seconds)), 3),
+        "count_intervals": intervals,
         "methods": {name: counts_of(scores, test) for name, scores in scored.items()},
     }
 
@@ -190,6 +192,16 @@ SPLITTINGS = {
 }
 
 
+def held_counts(rows: Sequence[Row]) -> list[bool]:
+    """Tell of each test image that has an interval of its count whether the interval holds the true one."""
+    return [
+        interval[0] <= row["figures"]["methods"]["segkit"][stem][COUNTS.index("n_true")] <= interval[1]
+        for row in rows
+        for stem, interval in row["figures"]["count_intervals"].items()
+        if interval is not None
+    ]
+
+
 def objects(rows: list[Row]) -> str:
     """Tabulate the objects found by each method, and segkit's AP, objects annotated, less that of each."""
     header = (
@@ -200,10 +212,12 @@ def objects(rows: list[Row]) -> str:
         "panoptic quality",
         "aggregated Jaccard",
         "count error",
+        "counts in their 80 % interval",
     )
     table = []
     for name in SETS:
-        by_size = image_scores_of([row for row in rows if row["where"]["set"] == name])
+        mine_rows = [row for row in rows if row["where"]["set"] == name]
+        by_size = image_scores_of(mine_rows)
         for n_train, method in itertools.product(sorted({size for _, size in by_size}), SPLITTINGS):
             found, mine = by_size[method, n_train], by_size["segkit", n_train]
             ap, clusters, seeds = found["ap_50"], found["cluster"], found["seed"]
@@ -212,6 +226,7 @@ def objects(rows: list[Row]) -> str:
             if method != "segkit":
                 cells[1] = difference_of(compare(mine["ap_50"], ap, clusters, seeds), doubt=True)
             scores = [f"{found[score].mean():.3f}" for score in ("panoptic_quality", "aggregated_jaccard")]
+            held = held_counts([row for row in mine_rows if row["where"]["n_train"] == n_train])
             error = 100 * found["absolute_count_error"].sum() / found["n_true"].sum()
             table.append(
                 (
@@ -220,6 +235,7 @@ def objects(rows: list[Row]) -> str:
                     *map(broken, cells),
                     *scores,
                     f"{error:.0f} %",
+                    f"{np.mean(held):.0%} of {len(held)}" if held and method == "segkit" else "",
                 )
             )
     return markdown_table(header, table)

@@ -69,7 +69,7 @@ def predict(
         typer.Option(
             "--split",
             metavar="MORE|LESS|DEPTH",
-            help="With --objects: tell more or fewer touching objects apart, or those of a depth in radii (such as 0.15).",
+            help="With --objects: tell more or fewer touching objects apart, or those of a depth in radii (such as 0.1).",
         ),
     ] = None,
     set_: Annotated[

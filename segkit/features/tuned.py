@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
@@ -41,6 +42,8 @@ Whole = Annotated[int, Field(gt=0, le=1_000_000)]
 # Training, as chosen on development sets: sides of crops at the first scale, crops of a step, largest learning rates of
 # the encoder and of the rest, weight decay, decay of the running mean of weights, share of the steps in which rates rise.
 CROP, BATCH_SIZE, ENCODER_RATE, RATE, WEIGHT_DECAY, AVERAGE, RISE = 192, 4, 1e-4, 1e-3, 1e-3, 0.99, 0.1
+# Weight of the loss of the depth in objects beside that of the classes, as chosen on the first split of usiigaci_phase.
+_WEIGHT_OF_DEPTH = 2
 # Coarse scales are left out at which an image would have a shorter side of fewer pixels (the least crop), or the annotated
 # regions of every class would be narrower: vessels are seen at full scale only.
 LEAST_SIDE, LEAST_WIDTH = 64, 8
@@ -109,9 +112,11 @@ class TunedBank(TiledBank):
 
     Attributes
     ----------
-    n_classes_, n_parts_ : int
-        Numbers of classes, and of parts of objects, the background among them: 0 without annotated objects, or if a
-        byte does not hold all pairs of both.
+    n_classes_ : int
+        Number of classes.
+    knows_depth_ : bool
+        Whether the depth in objects was learnt, too: not without annotated objects, nor if a byte does not hold all pairs
+        of class and part of an object.
     scales_ : list of Fraction
         Scales in use.
 
@@ -120,8 +125,8 @@ class TunedBank(TiledBank):
     A network is a feature pyramid on the encoder, of half the image's resolution. It is trained on crops, varied by
     `segkit.networks.crops.augmenter`, by the cross-entropy and half of the soft Dice loss, with AdamW at a rate that rises
     and falls (one cycle); its weights are a running mean. Of two classes the channel of a scale is the logit of the second;
-    of more, each class has a channel, less their mean. Parts of objects are learnt beside the classes, by the same loss, and
-    have channels in the same way.
+    of more, each class has a channel, less their mean. The depth in objects, 0 outside to 1 in their core, is learnt beside
+    the classes, by the same loss twice, as if it were the probability of a class; the channel of a scale is its logit.
 
     Maps of a new image are a mean over the folds. Those of a training image, which `cross_fitted` returns, come from the
     networks that did not see it, so that a classifier can be trained on them.
@@ -197,17 +202,18 @@ class TunedBank(TiledBank):
             )
         arrays = [as_image(image) for image in images]
         self.n_classes_ = _count_classes(ids)
-        self.n_parts_ = _count_parts(parts or (), self.n_classes_)
+        n_parts = _count_parts(parts or (), self.n_classes_)
+        self.knows_depth_ = n_parts > 0
         targets = ids
-        if parts is not None and self.n_parts_:
-            targets = [_pair(*both, self.n_parts_) for both in zip(ids, parts, strict=True)]
+        if parts is not None and n_parts:
+            targets = [_pair(*both, n_parts) for both in zip(ids, parts, strict=True)]
         held_out = _hold_out(ids, self.n_folds)
         self.scales_ = _useful(sorted(scales_of(self.pyramid), reverse=True), ids, self.n_classes_)
         networks = [_Part(scale, fold) for scale in self.scales_ for fold in range(len(held_out))]
         initial = self._initial_weights()
         saved = Checkpoint(checkpoint, self._digest(arrays, targets, networks, initial))
         if not saved.finished:
-            trainings = Trainings([*self._start_all(arrays, targets, held_out, initial)])
+            trainings = Trainings([*self._start_all(arrays, targets, n_parts, held_out, initial)])
             saved.restore(trainings)
             for _ in progress(range(trainings.n_steps, self.n_steps), f"Training {len(networks)} networks"):
                 trainings.step()
@@ -230,7 +236,7 @@ class TunedBank(TiledBank):
     def cross_fitted(self, index: int) -> FilterBank:
         """Return a bank of the maps of a training image, by networks that did not see it; see `FilterBank.cross_fitted`."""
         known = _KnownMaps(**self.get_params())
-        known.scales_, known.n_classes_, known.n_parts_ = self.scales_, self.n_classes_, self.n_parts_
+        known.scales_, known.n_classes_, known.knows_depth_ = self.scales_, self.n_classes_, self.knows_depth_
         known._known = self._cross_fitted[index]
         return known
 
@@ -251,12 +257,15 @@ class TunedBank(TiledBank):
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:  # noqa: ARG002
         """List the channels by scale, fine to coarse."""
-        heads = [("logit", "logits"), ("part", "parts of objects")]
+        n_classes = self._n_classes
+        names = [f"logit/{label}" for label in ([1] if n_classes == 2 else range(n_classes))]
+        groups = ["logits"] * len(names)
+        if self._knows_depth:
+            names, groups = [*names, "depth"], [*groups, "depth in objects"]
         return tuple(
-            Channel(f"{name}/{label}@{float(scale):g}", f"{group} at {float(scale):g}")
+            Channel(f"{name}@{float(scale):g}", f"{group} at {float(scale):g}")
             for scale in self._scales
-            for (name, group), size in zip(heads, self._heads, strict=False)
-            for label in ([1] if size == 2 else range(size))
+            for name, group in zip(names, groups, strict=True)
         )
 
     def n_channels(self, n_image_channels: int = 3) -> int:  # noqa: ARG002
@@ -332,7 +341,7 @@ class TunedBank(TiledBank):
         return [
             f"Networks: {len(self._networks)} of {self.network}, {len(self._networks) // len(self.scales_)} at each scale "
             f"({scales}), trained for {count(self.n_steps, 'step')} each, from {begun}."
-            + (" Beside the classes they learnt parts of objects." if self.n_parts_ else "")
+            + (" Beside the classes they learnt the depth in objects." if self.knows_depth_ else "")
         ]
 
     def weights_origin(self) -> list[dict[str, str | None]]:
@@ -374,7 +383,7 @@ class TunedBank(TiledBank):
 
         first = next(iter(states.values()))
         self.scales_, self.n_classes_ = scales, len(first["score.bias"])
-        self.n_parts_ = len(first.get("score_parts.bias", ()))
+        self.knows_depth_ = "score_depth.bias" in first
         self._networks = {}
         for part, state in states.items():
             with torch.device("meta"):  # no random numbers are drawn
@@ -396,14 +405,17 @@ class TunedBank(TiledBank):
 
     @property
     def _n_maps(self) -> int:
-        """Number of maps at a scale: one for two classes or parts."""
-        return sum(1 if size == 2 else size for size in self._heads)
+        """Number of maps at a scale: one for two classes, and one for the depth."""
+        return (1 if self._n_classes == 2 else self._n_classes) + self._knows_depth
 
     @property
-    def _heads(self) -> list[int]:
-        """Numbers of outputs of a network: of classes, and of parts."""
-        n_parts = getattr(self, "n_parts_", 0)
-        return [getattr(self, "n_classes_", 2)] + [n_parts] * (n_parts > 0)
+    def _n_classes(self) -> int:
+        """Number of classes; two before a fit."""
+        return getattr(self, "n_classes_", 2)
+
+    @property
+    def _knows_depth(self) -> bool:
+        return getattr(self, "knows_depth_", False)
 
     @property
     def _strides(self) -> tuple[int, int]:
@@ -417,7 +429,7 @@ class TunedBank(TiledBank):
         """Build a network, with initial weights of its encoder or random ones."""
         from segkit.networks.pyramid import build
 
-        return build(self.network, initial, n_image_channels, *self._heads)
+        return build(self.network, initial, n_image_channels, self._n_classes, depth=self._knows_depth)
 
     def _initial_weights(self) -> Weights | None:
         """Load the initial weights of the encoder; None are random."""
@@ -432,7 +444,8 @@ class TunedBank(TiledBank):
     def _start_all(
         self,
         images: Sequence[FloatArray],
-        ids: Sequence[IdArray],
+        targets: Sequence[IdArray],
+        n_parts: int,
         held_out: Sequence[Sequence[NDArray[np.bool_]]],
         initial: Weights | None,
     ) -> Iterator[Training]:
@@ -443,18 +456,24 @@ class TunedBank(TiledBank):
             for fold, masks in enumerate(held_out):
                 learnt = [
                     np.where(_guarded(out), np.uint8(UNLABELLED), mask)
-                    for mask, out in zip(ids, masks, strict=True)
+                    for mask, out in zip(targets, masks, strict=True)
                 ]
                 labelled = [index for index, mask in enumerate(learnt) if (mask != UNLABELLED).any()]
                 yield self._start(
                     [shrunk[index] for index in labelled],
                     [_shrink_ids(learnt[index], factor) for index in labelled],
+                    n_parts,
                     _Part(scale, fold),
                     initial,
                 )
 
     def _start(
-        self, images: Sequence[FloatArray], ids: Sequence[IdArray], part: _Part, initial: Weights | None
+        self,
+        images: Sequence[FloatArray],
+        targets: Sequence[IdArray],
+        n_parts: int,
+        part: _Part,
+        initial: Weights | None,
     ) -> Training:
         """Begin the training of a network on images at its scale."""
         import torch
@@ -472,7 +491,7 @@ class TunedBank(TiledBank):
             )
         shortest = min(side for image in images for side in image.shape[:2])
         crop = min(CROP, max(LEAST_SIDE, shortest // 32 * 32))
-        sampler = CropSampler(images, ids, crop=crop, augment=True)
+        sampler = CropSampler(images, targets, crop=crop, augment=True)
         encoder = {id(weight) for weight in network.encoder.parameters()}
         rest = [weight for weight in network.parameters() if id(weight) not in encoder]
         optimiser = torch.optim.AdamW(
@@ -485,7 +504,7 @@ class TunedBank(TiledBank):
             network,
             optimiser,
             sampler,
-            self._loss,
+            partial(_loss, n_parts=n_parts),
             lambda batch: _as_batch(batch, device),
             batch_size=BATCH_SIZE,
             seed=seed,
@@ -516,29 +535,15 @@ class TunedBank(TiledBank):
                 found = found.transpose(0, 2, 1) if swaps else found
                 total = total + found[:, ::rows, ::cols]
         scores = (total / n_passes)[:, : shape[0], : shape[1]]
-        heads = np.split(scores, np.cumsum(self._heads)[:-1])
-        logits = np.concatenate(
-            [head[1:] - head[:1] if len(head) == 2 else head - head.mean(axis=0) for head in heads]
-        )
+        classes, depth = np.split(scores, [self._n_classes])
+        classes = classes[1:] - classes[:1] if len(classes) == 2 else classes - classes.mean(axis=0)
+        logits = np.concatenate([classes, depth])
         return np.asarray(np.clip(logits, -MOST_LOGIT, MOST_LOGIT), dtype=np.float32)
-
-    def _loss(self, scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Sum the losses of the classes and of the parts of objects, which are paired in the targets."""
-        from segkit.networks.training import cross_entropy_and_dice
-
-        if not self.n_parts_:
-            return cross_entropy_and_dice(scores, targets)
-        classes, parts = (
-            labels.where(targets != UNLABELLED, UNLABELLED)
-            for labels in (targets // self.n_parts_, targets % self.n_parts_)
-        )
-        by_class, by_part = scores[:, : self.n_classes_], scores[:, self.n_classes_ :]
-        return cross_entropy_and_dice(by_class, classes) + cross_entropy_and_dice(by_part, parts)
 
     def _forward(self, network: PyramidNetwork, image: FloatArray) -> FloatArray:
         """Compute the outputs (n_outputs, h, w) of a network, by tiles if the image is large."""
         stride, multiple = self._strides
-        shape = [sum(self._heads), *(side // stride for side in image.shape[:2])]
+        shape = [self._n_classes + self._knows_depth, *(side // stride for side in image.shape[:2])]
         outputs = np.empty(shape, dtype=np.float32)
         for tile in cut(image.shape, _REACH, multiple):
             _before_pass.get()()
@@ -603,6 +608,18 @@ class _KnownMaps(TunedBank):
             if own.indices.size:
                 offset = tuple(np.broadcast_to(own.offset, 2) - corner)
                 yield replace(own, offset=offset)
+
+
+def _loss(scores: torch.Tensor, targets: torch.Tensor, *, n_parts: int) -> torch.Tensor:
+    """Compute the loss of the classes, and that of the depth in objects, whose parts are paired with them in the targets."""
+    from segkit.networks.training import cross_entropy_and_dice, soft_cross_entropy_and_dice
+
+    if not n_parts:
+        return cross_entropy_and_dice(scores, targets)
+    labelled = targets != UNLABELLED
+    classes, depth = (targets // n_parts).where(labelled, UNLABELLED), targets % n_parts / (n_parts - 1)
+    by_class = cross_entropy_and_dice(scores[:, :-1], classes)
+    return by_class + _WEIGHT_OF_DEPTH * soft_cross_entropy_and_dice(scores[:, -1:], depth, labelled)
 
 
 def _count_parts(parts: Sequence[IdArray], n_classes: int) -> int:

@@ -28,8 +28,8 @@ _DROPOUT = 0.1
 class PyramidNetwork(nn.Module):
     """Feature pyramid: the maps of an encoder, from coarse to fine, summed and mixed by convolutions at each level.
 
-    It maps images (n, C, H, W) in [0, 1], whose sides are multiples of the coarsest stride, to scores (n, n_classes +
-    n_parts, H / stride, W / stride) at the finest one: of classes, then of parts of objects, if there are any.
+    It maps images (n, C, H, W) in [0, 1], whose sides are multiples of the coarsest stride, to scores (n, n_classes, H /
+    stride, W / stride) at the finest one. Networks that learn the depth in objects have a score more, its logit.
 
     References
     ----------
@@ -45,8 +45,8 @@ class PyramidNetwork(nn.Module):
         strides: Sequence[int],
         n_image_channels: int,
         n_classes: int,
-        n_parts: int = 0,
         *,
+        depth: bool = False,
         width: int = 64,
     ) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class PyramidNetwork(nn.Module):
         )
         self.rng = np.random.default_rng(0)  # of the dropout; see `segkit.networks.training.Training`
         self.score = nn.Conv2d(width, n_classes, 1)
-        self.score_parts = nn.Conv2d(width, n_parts, 1) if n_parts else None
+        self.score_depth = nn.Conv2d(width, 1, 1) if depth else None
 
     def forward(self, images: Tensor) -> Tensor:
         """Compute the outputs."""
@@ -78,7 +78,7 @@ class PyramidNetwork(nn.Module):
         if self.training:  # nn.Dropout2d draws from a generator that networks in other threads share
             kept = self.rng.random(signal.shape[:2], dtype=np.float32) >= _DROPOUT
             signal = signal * (torch.from_numpy(kept).to(signal) / (1 - _DROPOUT))[:, :, None, None]
-        scores = [head(signal) for head in (self.score, self.score_parts) if head is not None]
+        scores = [head(signal) for head in (self.score, self.score_depth) if head is not None]
         return torch.cat(scores, dim=1)
 
     def train(self, mode: bool = True) -> Self:  # noqa: FBT001, FBT002
@@ -144,7 +144,12 @@ def levels_of(network: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def build(
-    network: str, state: dict[str, Tensor] | None, n_image_channels: int, n_classes: int, n_parts: int = 0
+    network: str,
+    state: dict[str, Tensor] | None,
+    n_image_channels: int,
+    n_classes: int,
+    *,
+    depth: bool = False,
 ) -> PyramidNetwork:
     """Build the network on torchvision's MobileNetV2 or an encoder of timm, with weights by its names or random ones."""
     whole = _of_torchvision(state) if network == MOBILENET else _of_timm(network, state)
@@ -155,7 +160,7 @@ def build(
     convolutions = (name for name, layer in whole.named_modules() if isinstance(layer, nn.Conv2d))
     _for_channels(whole, next(convolutions), n_image_channels)
     encoder = _MobileNet(whole.features) if network == MOBILENET else whole
-    return PyramidNetwork(encoder, *levels_of(network), n_image_channels, n_classes, n_parts)
+    return PyramidNetwork(encoder, *levels_of(network), n_image_channels, n_classes, depth=depth)
 
 
 def _of_torchvision(state: dict[str, Tensor] | None) -> Any:

@@ -248,6 +248,19 @@ def cross_entropy_and_dice(scores: torch.Tensor, ids: torch.Tensor) -> torch.Ten
     return cross_entropy(scores, ids) + 0.5 * (1 - ((2 * shared + 1) / (sizes + 1)).mean())
 
 
+def soft_cross_entropy_and_dice(
+    logits: torch.Tensor, share: torch.Tensor, labelled: torch.Tensor
+) -> torch.Tensor:
+    """Compute the same loss of one logit (n, 1, h, w) for a share in [0, 1] of each labelled pixel, (n, H, W) both."""
+    from torch.nn import functional
+
+    logits = enlarge(logits, share.shape[1:])[:, 0]
+    entropy = functional.binary_cross_entropy_with_logits(logits, share, labelled.to(logits), reduction="sum")
+    probability, truth = logits.sigmoid() * labelled, share * labelled
+    dice = (2 * (probability * truth).sum() + 1) / ((probability + truth).sum() + 1)
+    return entropy / labelled.sum().clamp(min=1) + 0.5 * (1 - dice)
+
+
 def enlarge(scores: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """Interpolate scores to pixels."""
     from torch.nn import functional

@@ -38,9 +38,9 @@ class Splitter:
         depth inside an object, 0 at its edge and 1 in its core (learnt from annotated objects), or the sum of distance and
         inside.
         "none": the regions are the objects.
-    smoothing : float, default=0.2
+    smoothing : float, default=0.1
         Standard deviation of a Gaussian over the landscape, in radii.
-    depth : float, default=0.15
+    depth : float, default=0.1
         Objects whose landscape rises less than this above the pass to a higher one are joined with it.
     radius : float, default=10.0
         Radius of a disc of a typical object's area, in pixels.
@@ -51,8 +51,8 @@ class Splitter:
     """
 
     landscape: Landscape = "distance"
-    smoothing: float = 0.2
-    depth: float = 0.15
+    smoothing: float = 0.1
+    depth: float = 0.1
     radius: float = 10.0
     least_area: float = 0.0
     fills_holes: bool = True
@@ -192,7 +192,7 @@ class Splitter:
             return float(split)
         except ValueError as error:
             raise ConfigError(
-                f"split {split!r}: give more, less, or the depth of the pass between two objects in radii, such as 0.15"
+                f"split {split!r}: give more, less, or the depth of the pass between two objects in radii, such as 0.1"
             ) from error
 
     def to_dict(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from segkit.features.weights import read_weights
 from segkit.images import UNLABELLED
 from segkit.networks.crops import CropSampler
 from segkit.networks.pyramid import build
-from segkit.networks.training import cross_entropy_and_dice
+from segkit.networks.training import cross_entropy_and_dice, soft_cross_entropy_and_dice
 from segkit.segmentation.model_file import describe, write_model
 
 FEW_STEPS = pytest.mark.filterwarnings(
@@ -120,18 +120,17 @@ def with_parts(masks):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_parts_of_objects_have_channels_of_their_own(n_classes):
+def test_the_depth_in_objects_has_a_channel_of_its_own(n_classes):
     images, masks = pictures(2, n_classes=n_classes)
     masks[0][:3] = UNLABELLED
     parts = with_parts(masks)
     bank, given = fit_and_record(TunedBank(**OPTIONS), images, masks, parts=parts)
     own = ["logit/1@1"] if n_classes == 2 else ["logit/0@1", "logit/1@1", "logit/2@1"]
-    assert [name for name, _ in bank.channels()] == [*own, "part/0@1", "part/1@1", "part/2@1"]
-    assert bank.channels()[-1].group == "parts of objects at 1"
+    assert [name for name, _ in bank.channels()] == [*own, "depth@1"]
+    assert bank.channels()[-1].group == "depth in objects at 1"
     maps = bank.dense(images[0])
-    assert maps.shape == (len(own) + 3, 40, 48)
-    np.testing.assert_allclose(maps[-3:].sum(axis=0), 0, atol=1e-5)
-    assert bank.describe_training()[0].endswith(" Beside the classes they learnt parts of objects.")
+    assert maps.shape == (len(own) + 1, 40, 48)
+    assert bank.describe_training()[0].endswith(" Beside the classes they learnt the depth in objects.")
     # crops are varied with classes and parts in one number
     for _, targets in given:
         [target] = targets
@@ -143,22 +142,22 @@ def test_parts_of_objects_have_channels_of_their_own(n_classes):
     # also from the weights alone
     again = TunedBank(**OPTIONS)
     again.use_weights(bank.weights_used(np.arange(bank.n_channels()), 3))
-    assert (again.n_classes_, again.n_parts_) == (n_classes, 3)
+    assert (again.n_classes_, again.knows_depth_) == (n_classes, True)
     np.testing.assert_allclose(again.dense(images[0]), maps, atol=1e-6)
 
 
-def test_the_loss_of_parts_is_added_to_that_of_classes(rng):
-    bank = TunedBank()
-    bank.n_classes_, bank.n_parts_ = 2, 3
+def test_the_loss_of_the_depth_is_added_to_that_of_classes(rng):
+    """The depth is the share of the core that a part has: 0, 1/2 and 1 of three parts."""
     ids, parts = rng.integers(0, 2, (2, 4, 5)), rng.integers(0, 3, (2, 4, 5))
     nothing = rng.random(ids.shape) < 0.3
-    scores = torch.from_numpy(rng.standard_normal((2, 5, 4, 5)))
-    pair = np.where(nothing, UNLABELLED, 3 * ids + parts)
-    expected = sum(
-        cross_entropy_and_dice(head, torch.from_numpy(np.where(nothing, UNLABELLED, labels)))
-        for head, labels in ((scores[:, :2], ids), (scores[:, 2:], parts))
+    scores = torch.from_numpy(rng.standard_normal((2, 3, 4, 5)))
+    pair = torch.from_numpy(np.where(nothing, UNLABELLED, 3 * ids + parts))
+    by_class = cross_entropy_and_dice(scores[:, :2], torch.from_numpy(np.where(nothing, UNLABELLED, ids)))
+    depth = torch.from_numpy(parts / 2)
+    by_depth = soft_cross_entropy_and_dice(scores[:, 2:], depth, torch.from_numpy(~nothing))
+    assert tuned_module._loss(scores, pair, n_parts=3).item() == pytest.approx(
+        (by_class + 2 * by_depth).item(), rel=1e-6
     )
-    assert bank._loss(scores, torch.from_numpy(pair)).item() == pytest.approx(expected.item(), rel=1e-12)
 
 
 def test_parts_reach_a_bank_among_others():
@@ -166,11 +165,7 @@ def test_parts_reach_a_bank_among_others():
     stacked = StackedBank([ScatteringBank(J=1, L=2), TunedBank(**OPTIONS)]).fit(
         images, masks, parts=with_parts(masks)
     )
-    assert [channel.name for channel in stacked.channels(3)[-3:]] == [
-        "part/0@1",
-        "part/1@1",
-        "part/2@1",
-    ]
+    assert stacked.channels(3)[-1].name == "depth@1"
 
 
 @pytest.mark.parametrize("parts", ["none", "all alike"])
@@ -178,24 +173,24 @@ def test_parts_that_tell_no_more_than_classes_are_not_learnt(parts):
     """Such as objects that lie in unlabelled pixels, or of a pixel each."""
     images, masks = pictures(2)
     given = [0 * mask if parts == "none" else mask for mask in masks]
-    assert TunedBank(**OPTIONS).fit(images, masks, parts=given).n_parts_ == 0
+    assert not TunedBank(**OPTIONS).fit(images, masks, parts=given).knows_depth_
 
 
 def test_parts_of_more_classes_than_a_byte_holds_are_not_learnt():
     images, masks = pictures(2, (40, 192), n_classes=86, width=1)
     bank = TunedBank(**OPTIONS).fit(images, masks, parts=with_parts(masks))
-    assert (bank.n_classes_, bank.n_parts_) == (86, 0)
-    assert "parts" not in bank.describe_training()[0]
+    assert (bank.n_classes_, bank.knows_depth_) == (86, False)
+    assert "depth" not in bank.describe_training()[0]
 
 
 @FEW_STEPS
-def test_objects_are_told_apart_by_what_the_networks_know_of_their_parts(tmp_path):
-    """The model file brings the parts along."""
+def test_objects_are_told_apart_by_what_the_networks_know_of_their_depth(tmp_path):
+    """The model file brings the depth along."""
     images, masks = pictures(3, (48, 64), width=8)
     objects = [8 * (np.arange(64) // 16).astype(np.int32) * mask + mask for mask in masks]
     model = Segmenter(TunedBank(**OPTIONS), training_pixels=600, selection_pixels=300, random_state=0)
     model.fit(images, masks, instances=objects)
-    assert model.bank_.n_parts_ == 5
+    assert model.bank_.knows_depth_
     model.save(tmp_path / "m.segkit")
     again = load(tmp_path / "m.segkit")
     found = [one.segment(images[0], objects=True) for one in (model, again)]

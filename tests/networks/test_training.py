@@ -16,6 +16,7 @@ from segkit.networks.training import (
     cross_entropy_and_dice,
     enlarge,
     seeded,
+    soft_cross_entropy_and_dice,
 )
 
 N_STEPS = 6
@@ -94,6 +95,21 @@ def test_the_loss_is_cross_entropy_and_dice_of_labelled_pixels(n_classes, rng):
     given = torch.from_numpy(scores), torch.from_numpy(ids)
     assert cross_entropy(*given).item() == pytest.approx(entropy, rel=1e-12)
     assert cross_entropy_and_dice(*given).item() == pytest.approx(entropy + dice, rel=1e-12)
+
+
+@pytest.mark.parametrize("labelled", [0.5, -1])
+def test_the_soft_loss_is_that_of_a_share_of_a_class(labelled, rng):
+    """A share s is s times a pixel of the class and 1 - s times one of the rest; without labels nothing is learnt."""
+    logits, share = rng.standard_normal((2, 1, 5, 4)), rng.random((2, 5, 4))
+    known = rng.random(share.shape) < labelled
+    p = 1 / (1 + np.exp(-logits[:, 0]))
+    entropy = -(share * np.log(p) + (1 - share) * np.log(1 - p))[known].sum() / max(known.sum(), 1)
+    dice = (2 * (p * share)[known].sum() + 1) / ((p + share)[known].sum() + 1)
+    given = torch.tensor(logits, requires_grad=True)
+    loss = soft_cross_entropy_and_dice(given, torch.from_numpy(share), torch.from_numpy(known))
+    assert loss.item() == pytest.approx(entropy + 0.5 * (1 - dice), rel=1e-12)
+    loss.backward()
+    np.testing.assert_array_equal(given.grad.numpy()[:, 0] != 0, known)
 
 
 @pytest.mark.parametrize("loss", [cross_entropy, cross_entropy_and_dice])

@@ -1,15 +1,13 @@
-"""Settings that win where they should, by scores that equal those of a count pixel by pixel."""
+"""Landscapes that win where they should, by scores that equal those of a count pixel by pixel."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import ndimage
 
-from segkit.evaluation.object_scores import THRESHOLDS, match
-from segkit.objects.choose import DEPTHS, LEAST_GAIN, Example, Table, choose, mean_ap
+from segkit.evaluation.object_scores import match
+from segkit.objects.choose import LEAST_GAIN, Example, choose, mean_ap
 from segkit.objects.split import LANDSCAPES, Splitter
 
 SHAPE = (80, 100)
@@ -54,32 +52,6 @@ def by_pixels(one, splitter):
     return match(one.truth, labels, labelled=one.labelled)
 
 
-def as_set(overlaps):
-    """All pairs by numbers that do not depend on the order of objects."""
-    areas = overlaps.true_areas[overlaps.true], overlaps.predicted_areas[overlaps.predicted]
-    return sorted(
-        zip(overlaps.true_ids[overlaps.true], *areas, overlaps.shared, overlaps.iou, strict=True)
-    ), sorted(overlaps.predicted_areas)
-
-
-@settings(max_examples=60)
-@given(
-    st.integers(0, 2**32),
-    st.sampled_from(LANDSCAPES),
-    st.sampled_from([0.0, *DEPTHS]),
-    st.sampled_from([0, 5, 30]),
-    st.integers(2, 3),
-)
-def test_merged_rows_equal_a_count_of_pixels(seed, landscape, depth, least_area, n_classes):
-    one = random_example(seed, n_classes)
-    splitter = Splitter(landscape, smoothing=0.1, depth=depth, radius=4, least_area=least_area)
-    merged = Table.of(one, replace(splitter, depth=7)).overlaps(splitter)
-    expected = by_pixels(one, splitter)
-    assert as_set(merged) == as_set(expected)
-    for threshold in THRESHOLDS:
-        assert merged.matched(threshold).size == expected.matched(threshold).size
-
-
 def test_scores_are_those_of_the_chosen_objects():
     examples = [random_example(seed) for seed in range(3)]
     usual = replace(USUAL, radius=4)
@@ -122,22 +94,19 @@ def test_inside_is_chosen_where_no_neck_shows(rng):
     assert scores.by_landscape["inside"] > 0.9 > scores.by_landscape["distance"] + 0.5
 
 
-def test_the_usual_settings_stay_unless_others_gain_enough(monkeypatch):
-    usual = USUAL
-    better = replace(USUAL, depth=0.3)
-    for gain, chosen in ((0.0, usual), (LEAST_GAIN - 1e-6, usual), (LEAST_GAIN, better)):
-        scored = {usual: 0.5, better: 0.5 + gain}
-        monkeypatch.setattr(
-            "segkit.objects.choose._score_all",
-            lambda *_, scored=scored: (
-                (replace(s, landscape=name), np.full(5, value if name == s.landscape else 0.0))
-                for name in LANDSCAPES
-                for s, value in scored.items()
-            ),
-        )
-        found, scores = choose([], usual, regions="blocks")
+@pytest.mark.parametrize("change", [{"landscape": "inside"}, {"depth": USUAL.depth / 2}])
+def test_the_usual_settings_stay_unless_others_gain_enough(change, monkeypatch):
+    better = replace(USUAL, **change)
+    depths = (USUAL.depth, USUAL.depth / 2)
+    judged = [replace(USUAL, landscape=name, depth=depth) for name in LANDSCAPES for depth in depths]
+    for gain, chosen in ((0.0, USUAL), (LEAST_GAIN - 1e-6, USUAL), (LEAST_GAIN, better)):
+        values = dict.fromkeys(judged, 0.0) | {USUAL: 0.5, better: 0.5 + gain}
+        scored = iter([np.full(5, value) for value in values.values()])
+        monkeypatch.setattr("segkit.objects.choose.mean_ap", lambda _, scored=scored: next(scored))
+        found, scores = choose([], USUAL, regions="blocks")
         assert found == chosen
-        assert (scores.usual, scores.mean_ap) == (0.5, pytest.approx(scored[chosen]))
+        assert (scores.usual, scores.mean_ap) == (0.5, pytest.approx(values[chosen]))
+        assert scores.by_landscape[better.landscape] == pytest.approx(values[better])
         assert scores.regions == "blocks"
 
 
@@ -149,10 +118,14 @@ def test_isolated_discs_leave_the_usual_settings(rng):
     assert scores.mean_ap == scores.usual == 1
 
 
-def test_unusual_smoothing_and_depth_are_judged_too(rng):
-    usual = replace(USUAL, smoothing=0.17, depth=0.07)
-    _, scores = choose([example(rng, discs((20, 20, 8), (60, 30, 8)))], usual)
-    assert scores.usual <= scores.mean_ap
+def test_the_smoothing_stays_as_it_is(rng):
+    usual = replace(USUAL, landscape="distance", smoothing=0.17, depth=0.07)
+    rows, cols = np.indices(SHAPE)
+    truth = (1 + rows // 20 * 5 + cols // 20).astype(np.int32)
+    inside = (np.minimum(rows % 20, 19 - rows % 20) > 2) & (np.minimum(cols % 20, 19 - cols % 20) > 2)
+    chosen, _ = choose([example(rng, truth, inside=inside.astype(np.float32))], usual)
+    assert chosen == replace(usual, landscape=chosen.landscape, depth=chosen.depth) != usual
+    assert chosen.depth in (0.07, 0.035)
 
 
 def test_images_without_objects_do_not_count(rng):
