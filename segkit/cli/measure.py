@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -21,6 +21,7 @@ from segkit.cli.options import (
 from segkit.cli.terminal import progress_bars, say
 
 if TYPE_CHECKING:
+    from segkit.objects.link import LinkBy
     from segkit.objects.tables import ImageSummary
 
 
@@ -37,6 +38,14 @@ def measure(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for objects.csv and images.csv.")],
     images: ImagesOption = None,
     overlay: OverlayOption = False,
+    link: Annotated[
+        str | None,
+        typer.Option(
+            metavar="planes|time",
+            help="Objects of neighbouring planes that overlap are one body (volumes.csv), those of consecutive times one "
+            "track (tracks.csv); simple linking, without gaps and divisions.",
+        ),
+    ] = None,
     set_: Annotated[list[str] | None, data_option(*_KNOWN)] = None,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -54,12 +63,16 @@ def measure(
             **data.meanings,
             pixel_size=data.pixel_size,
             overlay=overlay,
+            link=cast("LinkBy | None", link),
             overwrite=overwrite,
             skip=KINDS,
             progress=follow,
         )
     say(*result.messages, *describe_objects(result.images))
-    say(f"Tables: {result.files[0]}, {result.files[1]}")
+    tables = [str(path) for path in result.files if path.suffix == ".csv"]
+    say(f"Tables: {', '.join(tables)}")
+    if link is not None:
+        say(f"Label images with the linked numbers in {output / 'linked'}")
     if overlay:
         say(f"overlay in {output / 'overlay'}")
 

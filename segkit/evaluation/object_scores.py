@@ -62,23 +62,8 @@ class Overlaps:
         true, predicted = self.true[able], self.predicted[able]
         alone = (np.bincount(true)[true] == 1) & (np.bincount(predicted)[predicted] == 1)
         rivals = able[~alone]
-        return np.concatenate([able[alone], rivals[self._best_of(rivals)]])
-
-    def _best_of(self, pairs: IntArray) -> IntArray:
-        """Solve the assignment among pairs that share objects, on a sparse table."""
-        if not pairs.size:
-            return pairs
-        rows, true = np.unique(self.true[pairs], return_inverse=True)
-        columns, predicted = np.unique(self.predicted[pairs], return_inverse=True)
-        # A further column for each row means "no partner". The sum of all IoU / (2 n) is below one pair.
-        cost = np.concatenate([2 - self.iou[pairs] / (2 * rows.size), np.full(rows.size, 3.0)])
-        own = np.arange(rows.size)
-        at = np.concatenate([true, own]), np.concatenate([predicted, columns.size + own])
-        table = coo_array((cost, at), shape=(rows.size, columns.size + rows.size)).tocsr()
-        # SciPy 1.13 solves tables of 32-bit indices only
-        table.indices, table.indptr = table.indices.astype(np.int32), table.indptr.astype(np.int32)
-        _, chosen = min_weight_full_bipartite_matching(table)
-        return np.flatnonzero(chosen[true] == predicted)
+        best = best_pairs(self.true[rivals], self.predicted[rivals], 1 - self.iou[rivals])
+        return np.concatenate([able[alone], rivals[best]])
 
     def aggregated_jaccard(self) -> tuple[int, int]:
         """Return intersection and union of the aggregated Jaccard index (Kumar et al., 2017).
@@ -91,6 +76,26 @@ class Overlaps:
         lonely = np.delete(self.true_areas, self.true[best])
         unused = np.delete(self.predicted_areas, self.predicted[best])
         return int(self.shared[best].sum()), int(self.unions[best].sum() + lonely.sum() + unused.sum())
+
+
+def best_pairs(one: IntArray, other: IntArray, cost: FloatArray) -> IntArray:
+    """Choose as many pairs as possible, none of which share an end; of equally many those with the least sum of costs.
+
+    Costs are in [0, 1]. Returns the indices of the pairs, rising.
+    """
+    if not cost.size:
+        return np.zeros(0, dtype=np.intp)
+    rows, row = np.unique(one, return_inverse=True)
+    columns, column = np.unique(other, return_inverse=True)
+    # A further column for each row means "no partner". The sum of all costs / (2 n) is below one pair.
+    costs = np.concatenate([1 + cost / (2 * rows.size), np.full(rows.size, 2.0)])
+    own = np.arange(rows.size)
+    at = np.concatenate([row, own]), np.concatenate([column, columns.size + own])
+    table = coo_array((costs, at), shape=(rows.size, columns.size + rows.size)).tocsr()
+    # SciPy 1.13 solves tables of 32-bit indices only
+    table.indices, table.indptr = table.indices.astype(np.int32), table.indptr.astype(np.int32)
+    _, chosen = min_weight_full_bipartite_matching(table)
+    return np.flatnonzero(chosen[row] == column)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,8 +14,8 @@ from numpy.typing import NDArray
 
 from segkit._common import Progress, pass_on
 from segkit.errors import InputError, OutputError, count, first_few
-from segkit.images import IMAGE_EXTENSIONS, UNLABELLED, LabelMap, PixelSize
-from segkit.images.axes import Stack
+from segkit.images import IMAGE_EXTENSIONS, UNLABELLED, LabelMap, PixelSize, write_labels
+from segkit.images.axes import Layout, Stack
 from segkit.images.findings import Findings
 from segkit.images.labels import MOST_CLASSES
 from segkit.images.masks import MaskReader
@@ -30,21 +31,26 @@ from segkit.images.numbering import (
     with_legend,
 )
 from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
-from segkit.images.pixel_size import GIVEN, FoundSize, check_pixel_size, find_pixel_size
+from segkit.images.pixel_size import GIVEN, FoundSize, check_pixel_size, find_pixel_size, read_z_step
 from segkit.images.read import image_from_page, read_stack
 from segkit.images.stems import Files, files_by_stem, page_names, stem_of
+from segkit.objects.hills import LabelArray
+from segkit.objects.link import LinkBy, check_link, link_axis, link_stack, measure_tracks, measure_volumes
 from segkit.objects.measure import measure
 from segkit.objects.pictures import write_object_overlay
 from segkit.objects.tables import (
     IMAGES_FILE,
+    LINK_COLUMNS,
+    LINKS_FILES,
     OBJECTS_FILE,
     ImageObjects,
     ImageSummary,
     write_images,
+    write_links,
     write_objects,
 )
 
-OVERLAY_FOLDER = "overlay"
+OVERLAY_FOLDER, LINKED_FOLDER = "overlay", "linked"
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +83,12 @@ def measure_folder(
     axes: str | None = None,
     pixel_size: float | tuple[float, float] | None = None,
     overlay: bool = False,
+    link: LinkBy | None = None,
     overwrite: bool = False,
     skip: Collection[str] = (),
     progress: Progress | None = None,
 ) -> MeasuredFolder:
-    """Measure every object of a folder of masks."""
+    """Measure every object of a folder of masks, and those that `link` finds over planes or time."""
     masks, output = Path(masks), Path(output)
     images = None if images is None else Path(images)
     options = MaskOptions(labels, unlabelled, masks_are)
@@ -90,6 +97,8 @@ def measure_folder(
             "overlays need the images to draw on: give their folder (--images DIR), or no overlay"
         )
     check_options(options)
+    if link is not None:
+        check_link(link)
     given = None if pixel_size is None else check_pixel_size(pixel_size)
     for folder in (masks, images):
         if folder is not None:
@@ -101,7 +110,15 @@ def measure_folder(
     tables = [output / OBJECTS_FILE, output / IMAGES_FILE]
     pictures = [path for job in jobs for path in job.pictures]
     files = [*tables, *(pictures if overlay else [])]
+    links = None if link is None else _Links(link, output, jobs, axes)
+    if links is not None:
+        tables, files = [*tables, links.table], [*files, links.table, *links.place_of.values()]
     refuse_existing(files, overwrite=overwrite)
+    of_links = [output / name for by, name in LINKS_FILES.items() if by != link]
+    if left := [path for path in of_links if path.exists()]:
+        raise OutputError(
+            f"{left[0]} of an earlier run would stay beside the new tables: link its objects anew, or choose another folder"
+        )
     if not overlay and (left := [path for path in pictures if path.exists()]):
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
         raise OutputError(
@@ -113,10 +130,14 @@ def measure_folder(
     follow = (progress or pass_on)(jobs, "Measuring")
     reader = _reader(options, axes)
     rows = (
-        entry for job in follow for entry in _measure_file(job, reader, label_map, given, overlay=overlay)
+        entry
+        for job in follow
+        for entry in _measure_file(job, reader, label_map, given, links, overlay=overlay)
     )
     summaries = write_objects(tables[0], rows)
     write_images(tables[1], summaries, classes=() if label_map is None else label_map.names[1:])
+    if links is not None:
+        write_links(links.table, links.found)
     return MeasuredFolder(summaries, [told[0], *notes, *plan.notes, *told[1:]], files)
 
 
@@ -240,10 +261,11 @@ def _measure_file(
     reader: MaskReader,
     label_map: LabelMap | None,
     given: PixelSize | None,
+    links: _Links | None,
     *,
     overlay: bool,
 ) -> Iterator[ImageObjects]:
-    """Measure each page of a file, and draw it."""
+    """Measure each page of a file, link its objects, and draw it."""
     stack, pages = _read_pair(reader, job.mask, job.stem, job.image)
     pictures = [None] * len(pages) if stack is None else stack.pages
     channels = () if stack is None else stack.layout.channels
@@ -251,15 +273,75 @@ def _measure_file(
     is_image = file.suffix.lower() in IMAGE_EXTENSIONS  # outlines do not tell the size of a pixel
     found = find_pixel_size(file) if is_image and given is None else FoundSize(given, GIVEN)
     pixel_size = found.size
-    for number, (name, page, picture) in enumerate(zip(job.names, pages, pictures, strict=True)):
-        labels, classes = _number(page, label_map)
+    numbered = [_number(page, label_map) for page in pages]
+    linked = None if links is None else links.link(job, [labels for labels, _ in numbered], found.size)
+    for number, (name, (labels, classes), picture) in enumerate(
+        zip(job.names, numbered, pictures, strict=True)
+    ):
         objects = measure(labels, picture, classes=classes, pixel_size=pixel_size, channels=channels)
         if label_map is not None:
             objects["class"] = np.array(label_map.names)[objects["class"]]
+        if links is not None and linked is not None:
+            ids, first = np.unique(labels, return_index=True)
+            objects[LINK_COLUMNS[links.by]] = linked[number].ravel()[first[ids > 0]]
         if overlay and picture is not None:
             write_object_overlay(job.pictures[number], image_from_page(picture, name=name), labels)
         height, width = labels.shape
         yield ImageObjects(name, (height, width), objects, *found)
+
+
+@dataclass
+class _Links:
+    """Objects of each file linked: a stack of their numbers, and a table of them in the end."""
+
+    by: LinkBy
+    output: Path
+    jobs: Sequence[_Job]
+    axes: str | None
+    found: list[tuple[str, dict[str, NDArray[Any]]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if all(len(job.names) == 1 for job in self.jobs):
+            raise InputError(
+                f"every file holds one page, so that there are no {self.by} to link: save those of an object as one file"
+            )
+        self._layouts = {job.stem: self._read_layout(job) for job in self.jobs}
+
+    def _read_layout(self, job: _Job) -> Layout:
+        """Read the axes of a file; refuse what cannot be linked."""
+        if len(job.names) == 1:
+            return Layout()
+        if job.image is None:
+            layout = read_stack(job.mask, is_mask=True, axes=self.axes, unnamed="any").layout
+        else:
+            layout = read_stack(job.image, n_masks=len(job.names), axes=self.axes).layout
+        link_axis(layout, self.by, name=str(job.image or job.mask))
+        return layout
+
+    @property
+    def table(self) -> Path:
+        """Place of the table."""
+        return self.output / LINKS_FILES[self.by]
+
+    @cached_property
+    def place_of(self) -> dict[str, Path]:
+        """Place of the linked label images of each file."""
+        return {job.stem: self.output / LINKED_FOLDER / f"{job.stem}.tif" for job in self.jobs}
+
+    def link(self, job: _Job, pages: Sequence[NDArray[Any]], size: PixelSize | None) -> list[LabelArray]:
+        """Link the objects of the pages of a file, write them, and measure what they are together."""
+        file, layout = job.image or job.mask, self._layouts[job.stem]
+        linked = link_stack(pages, layout, self.by, name=str(file))
+        z_step = read_z_step(file) if file.suffix.lower() in IMAGE_EXTENSIONS else None
+        labels = linked[0] if len(linked) == 1 else np.stack(linked)
+        write_labels(self.place_of[job.stem], labels, size, layout=layout, z_step=z_step)
+        table = (
+            measure_volumes(linked, pixel_size=size, z_step=z_step)
+            if self.by == "planes"
+            else measure_tracks(linked, pixel_size=size)
+        )
+        self.found.append((job.stem, table))
+        return linked
 
 
 def _number(page: Mask, label_map: LabelMap | None) -> tuple[NDArray[Any], NDArray[Any] | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,10 +15,14 @@ from numpy.typing import NDArray
 from segkit._common.files import safe_cell, saving
 
 OBJECTS_FILE, IMAGES_FILE = "objects.csv", "images.csv"
+# Tables of objects that are linked over planes or time, and the column of objects.csv that names them.
+LINKS_FILES = {"planes": "volumes.csv", "time": "tracks.csv"}
+LINK_COLUMNS = {"planes": "object_3d", "time": "track_id"}
 
 # Columns of `measure` in the order of objects.csv; those of intensities follow the shapes.
 _SHAPES = (
     "label",
+    *LINK_COLUMNS.values(),
     "class",
     "area",
     "centroid-0",
@@ -41,7 +45,7 @@ _LAST = (
 )
 _AXES_UM = ("axis_major_length_um", "axis_minor_length_um", "nearest_distance_um")
 _ORDER = {name: position for position, name in enumerate(("image", *_SHAPES, *_AXES, *_LAST, *_AXES_UM))}
-_WHOLE = {"area"}
+_WHOLE = {"area", "volume"}
 _N_DIGITS = 4
 # Columns of images.csv that need a pixel size.
 _PHYSICAL = {"pixel_height_um", "pixel_width_um", "pixel_size_from", "objects_per_mm2", "mean_area_um2"}
@@ -99,6 +103,17 @@ def write_objects(path: str | Path, rows: Iterable[ImageObjects]) -> list[ImageS
             _write_rows(temporary, _rows(columns, header), mode="a")
             summaries.append(ImageSummary.of(entry))
     return summaries
+
+
+def write_links(path: str | Path, tables: Sequence[tuple[str, Mapping[str, NDArray[Any]]]]) -> None:
+    """Write a row for each linked object of each file, by the name of the file."""
+    header = list(dict.fromkeys(["image", *(name for _, table in tables for name in table)]))
+    with saving(Path(path)) as temporary:
+        _write_rows(temporary, [header])
+        for image, table in tables:
+            columns = {name: _cells(column, name) for name, column in table.items()}
+            columns["image"] = [safe_cell(image)] * len(next(iter(table.values())))
+            _write_rows(temporary, _rows(columns, header), mode="a")
 
 
 def write_images(

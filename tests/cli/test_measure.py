@@ -157,3 +157,20 @@ def test_bad_input_is_one_line_and_nothing_is_replaced(folder, segkit):
         assert err.count("\n") == 1
     assert (folder / "out" / "objects.csv").read_bytes() == before
     assert sorted(path.name for path in folder.iterdir()) == ["few", "images", "masks", "out"]
+
+
+def test_linked_planes_are_told(tmp_path, monkeypatch, segkit):
+    monkeypatch.chdir(tmp_path)
+    plane = np.zeros((12, 20), dtype=np.uint8)
+    plane[3:8, 3:8], plane[3:8, 12:17] = 1, 2
+    tifffile.imwrite("stack.tif", np.array([plane, plane]), metadata={"axes": "ZYX"})
+    arguments = ("measure", "stack.tif", "-o", "out", "--set", "data.masks=instances", "--link")
+    code, out, err = segkit(*arguments, "planes")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-2:] == [
+        "Tables: out/objects.csv, out/images.csv, out/volumes.csv",
+        "Label images with the linked numbers in out/linked",
+    ]
+    assert [row["volume"] for row in rows_of(tmp_path / "out" / "volumes.csv")] == ["50", "50"]
+    code, out, err = segkit(*arguments, "space")
+    assert (code, out, err) == (2, "", "segkit: link space: give planes or time\n")

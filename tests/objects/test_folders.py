@@ -377,3 +377,87 @@ def test_tables_are_not_written_among_the_masks(folder):
     assert complaint(OutputError, root / "masks", root / "masks" / "out") == (
         f"output {root / 'masks' / 'out'} is the input folder {root / 'masks'} or inside it: choose a folder elsewhere"
     )
+
+
+def write_stack(path, pages, axes="ZYX", **metadata):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tifffile.imwrite(
+        path, np.array(pages, dtype=np.uint16), imagej=True, resolution=(2.0, 2.0),
+        metadata={"axes": axes, "unit": "um", **metadata},
+    )  # fmt: skip
+
+
+def test_linked_planes_are_bodies(tmp_path):
+    """Two bodies that are numbered anew in each plane, and a single page beside them."""
+    masks = tmp_path / "masks"
+    write_stack(masks / "a.tif", [squares(1, 2), squares(2, 1), squares(0, 7)], spacing=3.0)
+    write_mask(masks / "b.png", squares(4, 5))
+    result = measure_folder(masks, tmp_path / "out", masks_are="instances", link="planes")
+    rows = read(tmp_path / "out" / "objects.csv")
+    assert [(row["image"], row["label"], row["object_3d"]) for row in rows] == [
+        ("a#1", "1", "1"), ("a#1", "2", "2"), ("a#2", "1", "2"), ("a#2", "2", "1"), ("a#3", "7", "2"),
+        ("b", "4", "1"), ("b", "5", "2"),
+    ]  # fmt: skip
+    assert list(rows[0])[:4] == ["image", "label", "object_3d", "area"]
+    volumes = read(tmp_path / "out" / "volumes.csv")
+    assert [(row["image"], row["object_3d"], row["n_planes"], row["volume"]) for row in volumes] == [
+        ("a", "1", "2", "50"), ("a", "2", "3", "75"), ("b", "1", "1", "25"), ("b", "2", "1", "25"),
+    ]  # fmt: skip
+    assert [row["volume_um3"] for row in volumes] == ["37.5", "56.25", "", ""]
+    linked = tifffile.imread(tmp_path / "out" / "linked" / "a.tif")
+    np.testing.assert_array_equal(linked, [squares(1, 2), squares(1, 2), squares(0, 2)])
+    with tifffile.TiffFile(tmp_path / "out" / "linked" / "a.tif") as file:
+        assert (file.series[0].axes, file.imagej_metadata["spacing"]) == ("ZYX", 3.0)
+    assert {path.name for path in result.files} == {
+        "objects.csv",
+        "images.csv",
+        "volumes.csv",
+        "a.tif",
+        "b.tif",
+    }
+
+
+def test_linked_times_are_tracks(tmp_path):
+    write_stack(tmp_path / "masks" / "a.tif", [squares(1, 2), squares(2, 1)], axes="TYX")
+    measure_folder(tmp_path / "masks", tmp_path / "out", masks_are="instances", link="time")
+    assert [row["track_id"] for row in read(tmp_path / "out" / "objects.csv")] == ["1", "2", "2", "1"]
+    tracks = read(tmp_path / "out" / "tracks.csv")
+    assert [(row["track_id"], row["first"], row["last"], row["distance_um"]) for row in tracks] == [
+        ("1", "1", "2", "0"), ("2", "1", "2", "0"),
+    ]  # fmt: skip
+
+
+def test_regions_of_classes_are_linked_too(tmp_path):
+    write_stack(tmp_path / "masks" / "a.tif", [squares(255, 255), squares(255, 0)])
+    measure_folder(tmp_path / "masks", tmp_path / "out", link="planes")
+    assert [row["volume"] for row in read(tmp_path / "out" / "volumes.csv")] == ["50", "25"]
+
+
+def test_the_images_tell_the_axes_and_the_distance_of_planes(tmp_path):
+    pages = [squares(1, 2), squares(1, 2)]
+    tifffile.imwrite(tmp_path / "masks.tif", np.array(pages))
+    write_stack(tmp_path / "images.tif", pages, spacing=2.0)
+    options = {"images": tmp_path / "images.tif", "masks_are": "instances"}
+    measure_folder(tmp_path / "masks.tif", tmp_path / "out", link="planes", **options)
+    assert [row["volume_um3"] for row in read(tmp_path / "out" / "volumes.csv")] == ["25", "25"]
+
+
+def test_what_cannot_be_linked(folder):
+    root = folder({"one": squares(1, 2)}, images=False)
+    told = complaint(InputError, root / "masks", root / "out", masks_are="instances", link="planes")
+    assert told.startswith("every file holds one page, so that there are no planes to link")
+    write_stack(root / "times" / "a.tif", [squares(1, 2), squares(1, 2)])
+    write_stack(root / "times" / "b.tif", [squares(1, 2), squares(1, 2)], axes="TYX")
+    told = complaint(InputError, root / "times", root / "out", masks_are="instances", link="planes")
+    assert "b.tif holds time points, expected planes (Z) to link" in told
+    assert not (root / "out").exists()
+
+
+def test_a_table_of_links_is_not_left_beside_other_tables(tmp_path):
+    masks, out = tmp_path / "masks", tmp_path / "out"
+    write_stack(masks / "a.tif", [squares(1, 2), squares(1, 2)])
+    measure_folder(masks, out, masks_are="instances", link="planes")
+    for link in (None, "time"):
+        told = complaint(OutputError, masks, out, masks_are="instances", link=link, overwrite=True)
+        assert "volumes.csv of an earlier run would stay" in told
+    measure_folder(masks, out, masks_are="instances", link="planes", overwrite=True)
