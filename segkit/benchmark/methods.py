@@ -164,7 +164,7 @@ class Method:
 
     def to_dict(self) -> dict[str, Any]:
         """Describe title, kind and all options in values that JSON can hold, for `from_dict`."""
-        config = self.options.model_dump(mode="json", exclude=set(_OF_THE_BENCHMARK))
+        config = self.options.model_dump(mode="json", exclude={*_OF_THE_BENCHMARK, "objects"})
         return {"title": self.title, "kind": self.kind, "config": config}
 
     @classmethod
@@ -273,6 +273,8 @@ def _check(name: str, kind: str, options: Mapping[str, Any]) -> Any:
         for key, place in _OF_THE_BENCHMARK.items():
             if key in options:
                 raise ConfigError(f"method {name}: {key} is the same for all methods: give it {place}")
+        if "objects" in options:
+            raise ConfigError(f"method {name}: objects is for segkit train and predict: leave it out")
         try:
             return Config.from_options(options)
         except ConfigError as error:

@@ -125,8 +125,8 @@ def _with_objects(segmenter: Segmenter, split: str | None, given: list[str], *, 
     settings = ObjectsConfig.load(given)
     if split is not None and settings.depth is not None:
         raise ConfigError("--split and objects.depth are two depths: leave one out")
-    depth = settings.depth if split is None else split
-    changed = segmenter.with_objects(depth, smallest=settings.smallest, fill_holes=settings.fill_holes)
+    by_word = {} if split is None else {"split": split}
+    changed = segmenter.with_objects(**settings.changes | by_word)
     if changed is segmenter and (split or given):
         say("the settings of objects are those of the model already: nothing changes")
     return changed

@@ -102,6 +102,7 @@ def train(
         if checkpoint is not None and files_of_parts(checkpoint):
             raise Stopped("the same command goes on") from stop
         raise
+    segmenter = segmenter.with_objects(**settings.objects.changes)
     segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)
     segmenter.save(
         output,

@@ -202,6 +202,11 @@ class ObjectsConfig(Section):
     smallest: Annotated[float, Field(ge=0)] | None = None
     fill_holes: bool | None = None
 
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The arguments of `Segmenter.with_objects`."""
+        return {"split": self.depth, "smallest": self.smallest, "fill_holes": self.fill_holes}
+
     @classmethod
     def load(cls, overrides: Iterable[str]) -> Self:
         """Read ``objects.key=value``; a ConfigError says that a key or value does not exist or fit."""
@@ -225,6 +230,7 @@ class Config(Section):
     svm: SVMConfig = SVMConfig()
     training: TrainingConfig = TrainingConfig()
     data: DataConfig = DataConfig()
+    objects: ObjectsConfig = ObjectsConfig()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
 
     @classmethod

@@ -75,8 +75,8 @@ def interruptible(check: Callable[[], object]) -> Iterator[None]:
         _before_pass.reset(token)
 
 
-class _Part(NamedTuple):
-    """A network: its scale, and the fold of the annotated images that it did not see."""
+class _Member(NamedTuple):
+    """A network of the ensemble: its scale, and the fold of the annotated images that it did not see."""
 
     scale: Fraction
     fold: int
@@ -209,7 +209,7 @@ class TunedBank(TiledBank):
             targets = [_pair(*both, n_parts) for both in zip(ids, parts, strict=True)]
         held_out = _hold_out(ids, self.n_folds)
         self.scales_ = _useful(sorted(scales_of(self.pyramid), reverse=True), ids, self.n_classes_)
-        networks = [_Part(scale, fold) for scale in self.scales_ for fold in range(len(held_out))]
+        networks = [_Member(scale, fold) for scale in self.scales_ for fold in range(len(held_out))]
         initial = self._initial_weights()
         saved = Checkpoint(checkpoint, self._digest(arrays, targets, networks, initial))
         if not saved.finished:
@@ -463,7 +463,7 @@ class TunedBank(TiledBank):
                     [shrunk[index] for index in labelled],
                     [_shrink_ids(learnt[index], factor) for index in labelled],
                     n_parts,
-                    _Part(scale, fold),
+                    _Member(scale, fold),
                     initial,
                 )
 
@@ -472,7 +472,7 @@ class TunedBank(TiledBank):
         images: Sequence[FloatArray],
         targets: Sequence[IdArray],
         n_parts: int,
-        part: _Part,
+        part: _Member,
         initial: Weights | None,
     ) -> Training:
         """Begin the training of a network on images at its scale."""
@@ -571,7 +571,7 @@ class TunedBank(TiledBank):
                 logits: Any = None
                 for fold, masks in enumerate(held_out):
                     if masks[index].any():
-                        run = self._run([self._networks[_Part(scale, fold).name]], image, scale)
+                        run = self._run([self._networks[_Member(scale, fold).name]], image, scale)
                         cells = _cells(masks[index], run.shape[1:], self._strides[0] / float(scale))
                         logits = run if logits is None else np.where(cells, run, logits)
                 maps.append(self._as_maps(logits, np.arange(self._n_maps) + place * self._n_maps, place))
@@ -582,7 +582,7 @@ class TunedBank(TiledBank):
         self,
         images: Sequence[FloatArray],
         ids: Sequence[IdArray],
-        parts: Sequence[_Part],
+        parts: Sequence[_Member],
         initial: Weights | None,
     ) -> str:
         """Compute the sha256 of all that affects training; the place of the weights does not."""

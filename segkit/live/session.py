@@ -878,7 +878,8 @@ class LiveSession:
         id_of[[one.value for one in self.project.classes]] = np.arange(len(self.project.classes))
         for key in self._labelled.keys() - self._regions.keys():
             self._regions[key] = AnnotatedRegions.of(id_of[self.project.labels(key).snapshot()[0]])
-        return ObjectModel.of_regions([self._regions[key] for key in sorted(self._labelled)])
+        found = ObjectModel.of_regions([self._regions[key] for key in sorted(self._labelled)])
+        return found.changed(**self._config.objects.changes)
 
     def _evaluate(self) -> bool:
         """Hold out images in turn: threshold, probabilities, and what accuracy is to be expected."""
@@ -1064,6 +1065,7 @@ def hand_over(
     segmenter = trained or settings.build(z_spacing=dataset.z_spacing).fit(
         dataset.images, dataset.masks, label_map=dataset.label_map, progress=progress
     )
+    segmenter = segmenter.with_objects(**settings.objects.changes)
     segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)
     write_text(files.options, yaml.safe_dump(options, sort_keys=False, allow_unicode=True))
     segmenter.save(

@@ -328,11 +328,11 @@ class Segmenter(BaseSegmenter):
     ) -> Segmenter:
         """Return a segmenter that tells objects apart by changed settings; see `segkit.objects.split.Splitter.changed`."""
         check_is_fitted(self, "classifier_")
-        splitter = self.objects_.splitter.changed(split, smallest=smallest, fill_holes=fill_holes)
-        if splitter == self.objects_.splitter:
+        objects = self.objects_.changed(split, smallest=smallest, fill_holes=fill_holes)
+        if objects is self.objects_:
             return self
         changed = copy(self)
-        changed.objects_ = self.objects_.by_hand(splitter)
+        changed.objects_ = objects
         return changed
 
     def save(

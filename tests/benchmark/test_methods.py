@@ -143,6 +143,7 @@ def test_bad_options_of_a_method():
         ("segkit-vgg", "svm.los=1", "unknown key svm.los: the nearest is svm.loss"),
         ("segkit-vgg", "seed=3", "seed is the same for all methods: give it by --seeds"),
         ("segkit-vgg", "data.unlabelled=3", "data is the same for all methods: give it beside the methods"),
+        ("segkit-vgg", "objects.smallest=3", "objects is for segkit train and predict: leave it out"),
         (
             "fcn-scratch",
             "preprocessing=caffe",

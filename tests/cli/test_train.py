@@ -14,6 +14,7 @@ import tifffile
 import torch
 from torchvision import models
 
+from segkit import load
 from segkit.cli.train import DEFAULT_BANK, _banks_at_hand, _describe_banks, _networks_of, _suggest
 from segkit.config import shipped
 from segkit.config.recorded import read_training
@@ -350,3 +351,21 @@ def test_tuned_networks_for_small_images(folder, segkit, nothing_runs):
     code, _, err = train(segkit, folder, "--set", LACKING % "random")
     assert (code, err.count("\n")) == (2, 1)
     assert "image 2 has 31 x 80 pixels, networks need 32 x 32: leave it out, or take the default bank" in err
+
+
+def test_settings_of_objects_are_those_of_the_model(folder, segkit):
+    """Also of a training that is repeated, where other ones win."""
+    code, _, err = train(
+        segkit, folder, *SMALL, "--set", "objects.smallest=7", "--set", "objects.fill_holes=false"
+    )
+    assert (code, err) == (0, "")
+    (folder / "m.segkit").rename(folder / "first.segkit")
+    objects = load(folder / "first.segkit").objects_
+    assert (objects.splitter.least_area, objects.splitter.fills_holes, objects.is_by_hand) == (7, False, True)
+    code, *_ = train(segkit, folder, "--config", str(folder / "first.segkit"), "--set", "objects.smallest=9")
+    assert code == 0
+    again = load(folder / "m.segkit").objects_
+    assert (again.splitter.least_area, again.splitter.fills_holes) == (9, False)
+    code, _, err = train(segkit, folder, "--set", "objects.depth=-1", "--overwrite")
+    assert code == 2
+    assert err.startswith("segkit: objects.depth=-1: ")

@@ -185,8 +185,9 @@ def test_strokes_count_regions_of_half_the_smallest_drawn_and_say_so(cache, rng)
         assert heard.of(Objects)[-1].count == 11
 
 
-def test_the_exported_model_counts_as_the_session_does(project, cache, truth):
-    quick = Config.load(None, ["training.pixels=2000", "selection.pixels=500"])
+@pytest.mark.parametrize("by_hand", [[], ["objects.smallest=90", "objects.depth=0.3"]])
+def test_the_exported_model_counts_as_the_session_does(project, cache, truth, by_hand):
+    quick = Config.load(None, ["training.pixels=2000", "selection.pixels=500", *by_hand])
     with LiveSession(project, cache=cache, config=quick) as session:
         heard = listen(session)
         learn(session, truth)
@@ -200,6 +201,9 @@ def test_the_exported_model_counts_as_the_session_does(project, cache, truth):
             ids, _ = session.predict("a")
             np.testing.assert_array_equal(model.splitter.split(ids), event.labels)
             assert model.source == ("regions" if is_whole else "strokes")
+            assert model.is_by_hand == bool(by_hand)
+            if by_hand:
+                assert (model.splitter.least_area, model.splitter.depth) == (90, 0.3)
 
 
 def test_an_opened_model_counts_by_its_own_rule(project, cache, model):
