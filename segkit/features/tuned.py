@@ -223,7 +223,7 @@ class TunedBank(TiledBank):
                 {name: value.half() for name, value in weights.items()} for weights in trainings.weights
             ]
             saved.save()
-        names = [part.name for part in networks]
+        names = [member.name for member in networks]
         self._restore(self.scales_, dict(zip(names, saved.finished, strict=True)))
         self._cross_fitted = self._read_held_out(arrays, held_out)
         return self
@@ -324,9 +324,9 @@ class TunedBank(TiledBank):
         """Collect the weights of all networks at the scales of these channels, in half precision."""
         scales = {f"{float(self._scales[channel // self._n_maps]):g}" for channel in channels}
         return {
-            f"{part}/{name}": value.half().cpu().numpy()
-            for part, network in getattr(self, "_networks", {}).items()
-            if part.partition("/")[0] in scales
+            f"{member}/{name}": value.half().cpu().numpy()
+            for member, network in getattr(self, "_networks", {}).items()
+            if member.partition("/")[0] in scales
             for name, value in network.state_dict().items()
         }
 
@@ -363,14 +363,14 @@ class TunedBank(TiledBank):
 
         names = sorted({"/".join(name.split("/")[:2]) for name in weights})
         given = {
-            part: {
+            member: {
                 name: torch.from_numpy(np.array(value))
-                for name, value in entries_under(weights, f"{part}/").items()
+                for name, value in entries_under(weights, f"{member}/").items()
             }
-            for part in names
+            for member in names
         }
         try:
-            scales = {Fraction(part.partition("/")[0]).limit_denominator(1000) for part in names}
+            scales = {Fraction(member.partition("/")[0]).limit_denominator(1000) for member in names}
             self._restore(sorted(scales, reverse=True), given)
         except (KeyError, ValueError, ZeroDivisionError, RuntimeError) as error:
             raise InputError(
@@ -385,11 +385,11 @@ class TunedBank(TiledBank):
         self.scales_, self.n_classes_ = scales, len(first["score.bias"])
         self.knows_depth_ = "score_depth.bias" in first
         self._networks = {}
-        for part, state in states.items():
+        for member, state in states.items():
             with torch.device("meta"):  # no random numbers are drawn
                 network = self._build(len(state["mean"]), None)
             network.load_state_dict({name: value.float() for name, value in state.items()}, assign=True)
-            self._networks[part] = network.eval().requires_grad_(requires_grad=False)
+            self._networks[member] = network.eval().requires_grad_(requires_grad=False)
 
     def _check(self) -> None:
         super()._check()
@@ -472,7 +472,7 @@ class TunedBank(TiledBank):
         images: Sequence[FloatArray],
         targets: Sequence[IdArray],
         n_parts: int,
-        part: _Member,
+        member: _Member,
         initial: Weights | None,
     ) -> Training:
         """Begin the training of a network on images at its scale."""
@@ -482,7 +482,7 @@ class TunedBank(TiledBank):
         from segkit.networks.crops import CropSampler
         from segkit.networks.training import Training, seeded
 
-        key = [self.random_state, part.scale.denominator, part.fold]
+        key = [self.random_state, member.scale.denominator, member.fold]
         seed = int(np.random.SeedSequence(key).generate_state(1)[0])
         device = torch_device()
         with seeded(seed, device):
@@ -582,11 +582,11 @@ class TunedBank(TiledBank):
         self,
         images: Sequence[FloatArray],
         ids: Sequence[IdArray],
-        parts: Sequence[_Member],
+        members: Sequence[_Member],
         initial: Weights | None,
     ) -> str:
         """Compute the sha256 of all that affects training; the place of the weights does not."""
-        options = repr([self.network, self.n_steps, self.random_state, [part.name for part in parts]])
+        options = repr([self.network, self.n_steps, self.random_state, [member.name for member in members]])
         arrays: dict[str, NDArray[Any]] = {"options": np.frombuffer(options.encode(), dtype=np.uint8)}
         arrays |= {f"weights/{name}": value.numpy() for name, value in (initial or {}).items()}
         for index, (image, mask) in enumerate(zip(images, ids, strict=True)):
