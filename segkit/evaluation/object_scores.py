@@ -62,7 +62,9 @@ class Overlaps:
         true, predicted = self.true[able], self.predicted[able]
         alone = (np.bincount(true)[true] == 1) & (np.bincount(predicted)[predicted] == 1)
         rivals = able[~alone]
-        best = best_pairs(self.true[rivals], self.predicted[rivals], 1 - self.iou[rivals])
+        # all costs together are below that of an object without a partner
+        cost = (1 - self.iou[rivals]) / max(2 * rivals.size, 1)
+        best = best_pairs(self.true[rivals], self.predicted[rivals], cost)
         return np.concatenate([able[alone], rivals[best]])
 
     def aggregated_jaccard(self) -> tuple[int, int]:
@@ -79,16 +81,16 @@ class Overlaps:
 
 
 def best_pairs(one: IntArray, other: IntArray, cost: FloatArray) -> IntArray:
-    """Choose as many pairs as possible, none of which share an end; of equally many those with the least sum of costs.
+    """Choose pairs, none of which share an end, of the least sum of costs; each cost is in [0, 1], and 1 that of no partner.
 
-    Costs are in [0, 1]. Returns the indices of the pairs, rising.
+    Returns the indices of the pairs, rising.
     """
     if not cost.size:
         return np.zeros(0, dtype=np.intp)
     rows, row = np.unique(one, return_inverse=True)
     columns, column = np.unique(other, return_inverse=True)
-    # A further column for each row means "no partner". The sum of all costs / (2 n) is below one pair.
-    costs = np.concatenate([1 + cost / (2 * rows.size), np.full(rows.size, 2.0)])
+    # a further column for each row means "no partner"; SciPy takes no costs of 0
+    costs = np.concatenate([1 + cost, np.full(rows.size, 2.0)])
     own = np.arange(rows.size)
     at = np.concatenate([row, own]), np.concatenate([column, columns.size + own])
     table = coo_array((costs, at), shape=(rows.size, columns.size + rows.size)).tocsr()

@@ -35,7 +35,15 @@ from segkit.images.pixel_size import GIVEN, FoundSize, check_pixel_size, find_pi
 from segkit.images.read import image_from_page, read_stack
 from segkit.images.stems import Files, files_by_stem, page_names, stem_of
 from segkit.objects.hills import LabelArray
-from segkit.objects.link import LinkBy, check_link, link_axis, link_stack, measure_tracks, measure_volumes
+from segkit.objects.link import (
+    AXES_OF_LINKS,
+    LinkBy,
+    check_link,
+    link_axis,
+    link_stack,
+    measure_tracks,
+    measure_volumes,
+)
 from segkit.objects.measure import measure
 from segkit.objects.pictures import write_object_overlay
 from segkit.objects.tables import (
@@ -110,14 +118,17 @@ def measure_folder(
     tables = [output / OBJECTS_FILE, output / IMAGES_FILE]
     pictures = [path for job in jobs for path in job.pictures]
     files = [*tables, *(pictures if overlay else [])]
-    links = None if link is None else _Links(link, output, jobs, axes)
+    links = None if link is None else _Links(link, output, jobs, axes, label_map)
     if links is not None:
         tables, files = [*tables, links.table], [*files, links.table, *links.place_of.values()]
     refuse_existing(files, overwrite=overwrite)
-    of_links = [output / name for by, name in LINKS_FILES.items() if by != link]
-    if left := [path for path in of_links if path.exists()]:
+    of_links = [
+        *(output / name for name in LINKS_FILES.values()),
+        *((output / LINKED_FOLDER).rglob("*.tif") if (output / LINKED_FOLDER).is_dir() else ()),
+    ]
+    if left := sorted(path for path in of_links if path not in files and path.exists()):
         raise OutputError(
-            f"{left[0]} of an earlier run would stay beside the new tables: link its objects anew, or choose another folder"
+            f"{left[0]} of an earlier run would stay beside the new tables: remove it, or choose another folder"
         )
     if not overlay and (left := [path for path in pictures if path.exists()]):
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
@@ -274,7 +285,10 @@ def _measure_file(
     found = find_pixel_size(file) if is_image and given is None else FoundSize(given, GIVEN)
     pixel_size = found.size
     numbered = [_number(page, label_map) for page in pages]
-    linked = None if links is None else links.link(job, [labels for labels, _ in numbered], found.size)
+    linked = None
+    if links is not None:
+        of_class = None if label_map is None else [ids for _, ids in numbered if ids is not None]
+        linked = links.link(job, [labels for labels, _ in numbered], of_class, found.size)
     for number, (name, (labels, classes), picture) in enumerate(
         zip(job.names, numbered, pictures, strict=True)
     ):
@@ -298,6 +312,7 @@ class _Links:
     output: Path
     jobs: Sequence[_Job]
     axes: str | None
+    label_map: LabelMap | None
     found: list[tuple[str, dict[str, NDArray[Any]]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -308,15 +323,27 @@ class _Links:
         self._layouts = {job.stem: self._read_layout(job) for job in self.jobs}
 
     def _read_layout(self, job: _Job) -> Layout:
-        """Read the axes of a file; refuse what cannot be linked."""
+        """Read the axes of a file, of which an only one is what is linked; refuse what cannot be."""
         if len(job.names) == 1:
             return Layout()
-        if job.image is None:
-            layout = read_stack(job.mask, is_mask=True, axes=self.axes, unnamed="any").layout
-        else:
-            layout = read_stack(job.image, n_masks=len(job.names), axes=self.axes).layout
-        link_axis(layout, self.by, name=str(job.image or job.mask))
-        return layout
+        file = job.image or job.mask
+        options: dict[str, Any] = (
+            {"n_masks": len(job.names)} if job.image else {"is_mask": True, "unnamed": "any"}
+        )
+        stack = read_stack(file, axes=self.axes, **options)
+        if len(sizes := sorted({page.shape[:2] for page in stack.pages})) > 1:
+            first, second = (f"{height} x {width}" for height, width in sizes[:2])
+            raise InputError(
+                f"{file}: pages of {first} and {second} pixels cannot be linked: give pages of one size"
+            )
+        place = link_axis(stack.layout, self.by, name=str(file))
+        axes = stack.layout.axes
+        letter = AXES_OF_LINKS[self.by]
+        return (
+            stack.layout
+            if letter in axes
+            else stack.layout._replace(axes=axes[:place] + letter + axes[place + 1 :])
+        )
 
     @property
     def table(self) -> Path:
@@ -328,20 +355,38 @@ class _Links:
         """Place of the linked label images of each file."""
         return {job.stem: self.output / LINKED_FOLDER / f"{job.stem}.tif" for job in self.jobs}
 
-    def link(self, job: _Job, pages: Sequence[NDArray[Any]], size: PixelSize | None) -> list[LabelArray]:
+    def link(
+        self,
+        job: _Job,
+        pages: Sequence[NDArray[Any]],
+        classes: Sequence[NDArray[Any]] | None,
+        size: PixelSize | None,
+    ) -> list[LabelArray]:
         """Link the objects of the pages of a file, write them, and measure what they are together."""
         file, layout = job.image or job.mask, self._layouts[job.stem]
-        linked = link_stack(pages, layout, self.by, name=str(file))
+        rows = link_stack(pages, layout, self.by, name=str(file), classes=classes)
         z_step = read_z_step(file) if file.suffix.lower() in IMAGE_EXTENSIONS else None
-        labels = linked[0] if len(linked) == 1 else np.stack(linked)
-        write_labels(self.place_of[job.stem], labels, size, layout=layout, z_step=z_step)
-        table = (
-            measure_volumes(linked, pixel_size=size, z_step=z_step)
-            if self.by == "planes"
-            else measure_tracks(linked, pixel_size=size)
-        )
-        self.found.append((job.stem, table))
-        return linked
+        linked = {
+            page: labels for row in rows for page, labels in zip(row.pages.tolist(), row.labels, strict=True)
+        }
+        found = [linked[page] for page in range(len(pages))]
+        stacked = found[0] if len(found) == 1 else np.stack(found)
+        write_labels(self.place_of[job.stem], stacked, size, layout=layout, z_step=z_step)
+        for row in rows:
+            table = (
+                measure_volumes(row.labels, pixel_size=size, z_step=z_step)
+                if self.by == "planes"
+                else measure_tracks(row.labels, pixel_size=size)
+            )
+            numbers = table[LINK_COLUMNS[self.by]]
+            place = {name: np.full(numbers.size, at) for name, at in row.place.items()}
+            if classes is not None and self.label_map is not None:
+                class_of = np.zeros(1 + int(numbers.max(initial=0)), dtype=np.intp)
+                for page, labels in zip(row.pages, row.labels, strict=True):
+                    class_of[labels] = classes[page]
+                place["class"] = np.array(self.label_map.names)[class_of[numbers]]
+            self.found.append((job.stem, place | table))
+        return found
 
 
 def _number(page: Mask, label_map: LabelMap | None) -> tuple[NDArray[Any], NDArray[Any] | None]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +20,8 @@ from segkit.objects.measure import check_labels
 from segkit.objects.shapes import Runs, moments
 
 LinkBy = Literal["planes", "time"]
+AXES_OF_LINKS = {"planes": "Z", "time": "T"}
+_AXES = {"T": "time", "Z": "plane", "P": "position"}
 # IoU from which objects of neighbouring planes are one.
 LEAST_IOU = 0.25
 # Standard deviation of the Gaussian before a surface is measured, in the shortest side of a voxel: surfaces of balls come
@@ -27,7 +30,9 @@ _EVEN = 0.5
 Pairs = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 
-def link(pages: Sequence[ArrayLike], by: LinkBy) -> list[LabelArray]:
+def link(
+    pages: Sequence[ArrayLike], by: LinkBy, *, classes: Sequence[ArrayLike] | None = None
+) -> list[LabelArray]:
     """Give the objects of pages that belong together one number.
 
     This is simple linking: page by page, each object has one successor at most. An object that is missing in one page is a
@@ -38,15 +43,17 @@ def link(pages: Sequence[ArrayLike], by: LinkBy) -> list[LabelArray]:
     pages : sequence of array-like of shape (H, W), int
         Label images of the planes of a stack, or of consecutive times: 0 for background, a number for each object.
     by : {"planes", "time"}
-        "planes": objects of neighbouring planes are one if their IoU is 0.25 or more; as many as possible, of these those
-        of the larger sum of IoU. "time": objects may move. They are one if they overlap, or if their centroids are closer
-        than the diameter of a disc of their mean area; as many as possible, of these those of the least sum of distances
-        in diameters, 1 at most, less IoU.
+        "planes": objects of neighbouring planes may be one if their IoU is 0.25 or more; the links are those of the largest
+        sum of IoU. "time": objects may move. They may be one if they overlap, or if their centroids are closer than the
+        diameter of a disc of their mean area. A link costs half of 1 plus the distance in diameters, 1 at most, less the
+        IoU, an object without a link 1; the sum is the least.
+    classes : sequence of array-like of shape (H, W), int, optional
+        Class id of each pixel: objects of different classes are not linked.
 
     Returns
     -------
     list of ndarray of shape (H, W), int32
-        Label images with the new numbers, from 1 on in the order of pages, then of the given numbers.
+        Label images with the new numbers, from 1 on: by class, then in the order of pages, then of the given numbers.
 
     Raises
     ------
@@ -63,6 +70,8 @@ def link(pages: Sequence[ArrayLike], by: LinkBy) -> list[LabelArray]:
     """
     check_link(by)
     arrays = [check_labels(page) for page in pages]
+    if classes is not None:
+        return _by_class(arrays, by, [np.asarray(page) for page in classes])
     linked: list[LabelArray] = []
     n_objects = 0
     for index, page in enumerate(arrays):
@@ -88,7 +97,7 @@ def check_link(by: str) -> None:
 
 def link_axis(layout: Layout, by: LinkBy, *, name: str) -> int:
     """Return the place of the axis of planes or time among those of the pages; an only axis is what the caller says."""
-    letter = {"planes": "Z", "time": "T"}[by]
+    letter = AXES_OF_LINKS[by]
     axes = [axis for axis, length in zip(layout.axes, layout.shape, strict=True) if length > 1]
     if letter in axes:
         return layout.axes.index(letter)
@@ -101,21 +110,46 @@ def link_axis(layout: Layout, by: LinkBy, *, name: str) -> int:
     return layout.axes.index(axes[0]) if axes else 0
 
 
-def link_stack(pages: Sequence[ArrayLike], layout: Layout, by: LinkBy, *, name: str) -> list[LabelArray]:
+class Row(NamedTuple):
+    """Pages of a file that are linked: their indices, their label images, and their place along the other axes, from 1."""
+
+    pages: NDArray[np.intp]
+    labels: list[LabelArray]
+    place: dict[str, int]
+
+
+def link_stack(
+    pages: Sequence[ArrayLike],
+    layout: Layout,
+    by: LinkBy,
+    *,
+    name: str,
+    classes: Sequence[ArrayLike] | None = None,
+) -> list[Row]:
     """Link the pages of a file along its axis of planes or time.
 
-    Along other axes nothing is linked: each time point has bodies of its own, each plane has tracks of its own.
+    Along other axes nothing is linked: each time point has bodies of its own, each plane has tracks of its own. The
+    numbers of a file are all different.
     """
-    order = np.arange(len(pages)).reshape(layout.shape or (len(pages),))
-    order = np.moveaxis(order, link_axis(layout, by, name=name), -1)
-    linked: list[LabelArray] = [np.empty(0, np.int32)] * len(pages)
+    shape = layout.shape or (len(pages),)
+    axis = link_axis(layout, by, name=name)
+    order = np.moveaxis(np.arange(len(pages)).reshape(shape), axis, -1)
+    others = list(zip(layout.axes, shape, strict=False))
+    others[axis : axis + 1] = []
+    rows: list[Row] = []
     n_objects = 0
-    for row in order.reshape(-1, order.shape[-1]):
-        found = link([pages[index] for index in row], by)
-        for index, page in zip(row, found, strict=True):
-            linked[index] = np.where(page > 0, page + np.int32(n_objects), 0)
-        n_objects = max(n_objects, *(int(linked[index].max(initial=0)) for index in row))
-    return linked
+    for index in np.ndindex(order.shape[:-1]):
+        own = None if classes is None else [classes[page] for page in order[index]]
+        linked = link([pages[page] for page in order[index]], by, classes=own)
+        labels = [np.where(page > 0, page + np.int32(n_objects), 0) for page in linked]
+        n_objects = max([n_objects, *(int(page.max(initial=0)) for page in labels)])
+        place = {
+            _AXES.get(letter, letter): 1 + at
+            for (letter, length), at in zip(others, index, strict=True)
+            if length > 1
+        }
+        rows.append(Row(order[index], labels, place))
+    return rows
 
 
 def measure_volumes(
@@ -193,10 +227,26 @@ def measure_tracks(
     return table
 
 
+def _by_class(
+    pages: Sequence[NDArray[np.integer]], by: LinkBy, classes: Sequence[NDArray[np.integer]]
+) -> list[LabelArray]:
+    """Link the objects of each class by themselves."""
+    linked = [np.zeros(page.shape, dtype=np.int32) for page in pages]
+    n_objects = 0
+    for class_id in sorted({*itertools.chain(*(np.unique(page).tolist() for page in classes))}):
+        alone = [np.where(ids == class_id, page, 0) for page, ids in zip(pages, classes, strict=True)]
+        found = link(alone, by)
+        for page, new in zip(linked, found, strict=True):
+            page[new > 0] = new[new > 0] + n_objects
+        n_objects += max(int(new.max(initial=0)) for new in found)
+    return linked
+
+
 def _overlapping(before: LabelArray, now: NDArray[np.integer]) -> Pairs:
     """Return the numbers of the objects of two planes that are one."""
     pairs = match(before, now)
-    chosen = pairs.matched(LEAST_IOU)
+    able = np.flatnonzero(pairs.iou >= LEAST_IOU)
+    chosen = able[best_pairs(pairs.true[able], pairs.predicted[able], 1 - pairs.iou[able])]
     return pairs.true_ids[pairs.true[chosen]], pairs.predicted_ids[pairs.predicted[chosen]]
 
 
@@ -206,26 +256,36 @@ def _moved(before: LabelArray, now: NDArray[np.integer]) -> Pairs:
     if not all(one.n_objects for one in runs):
         return np.zeros(0, np.intp), np.zeros(0, np.intp)
     centroids, areas = [moments(one)[0] for one in runs], [one.areas for one in runs]
-    # a disc of the mean area of two objects is no larger than one of the largest
-    reach = 2 * np.sqrt(max(area.max() for area in areas) / np.pi)
-    near = KDTree(centroids[0]).sparse_distance_matrix(KDTree(centroids[1]), reach, output_type="coo_matrix")
+    n_now = areas[1].size
     overlaps = match(before, now)
     shared = (
-        np.searchsorted(runs[0].ids, overlaps.true_ids)[overlaps.true],
-        np.searchsorted(runs[1].ids, overlaps.predicted_ids)[overlaps.predicted],
+        np.searchsorted(runs[0].ids, overlaps.true_ids)[overlaps.true] * n_now
+        + np.searchsorted(runs[1].ids, overlaps.predicted_ids)[overlaps.predicted]
     )
-    keys = np.unique(
-        np.concatenate([near.row * areas[1].size + near.col, shared[0] * areas[1].size + shared[1]])
+    # the diameter of the mean area of two objects is at most that of the larger one
+    reaches = [2 * np.sqrt(own / np.pi) for own in areas]
+    ahead, back = (
+        _within(centroids[0], centroids[1], reaches[0]),
+        _within(centroids[1], centroids[0], reaches[1]),
     )
-    one, other = np.divmod(keys, areas[1].size)
+    keys = np.unique(np.concatenate([ahead[0] * n_now + ahead[1], back[1] * n_now + back[0], shared]))
+    one, other = np.divmod(keys, n_now)
     iou = np.zeros(keys.size)
-    iou[np.searchsorted(keys, shared[0] * areas[1].size + shared[1])] = overlaps.iou
+    iou[np.searchsorted(keys, shared)] = overlaps.iou
     diameter = 2 * np.sqrt((areas[0][one] + areas[1][other]) / 2 / np.pi)
     distance = np.linalg.norm(centroids[0][one] - centroids[1][other], axis=1) / diameter
     able = np.flatnonzero((iou > 0) | (distance < 1))
     cost = (1 + np.minimum(distance, 1) - iou) / 2
     chosen = able[best_pairs(one[able], other[able], cost[able])]
     return runs[0].ids[one[chosen]], runs[1].ids[other[chosen]]
+
+
+def _within(points: NDArray[np.float64], others: NDArray[np.float64], reach: NDArray[np.float64]) -> Pairs:
+    """Return the pairs of a point and another within the reach of the first."""
+    found = KDTree(others).query_ball_point(points, reach)
+    return np.repeat(np.arange(len(points)), [len(own) for own in found]), np.concatenate([*found]).astype(
+        np.intp
+    )
 
 
 def _surface(inside: NDArray[np.bool_], spacing: tuple[float, ...]) -> float:

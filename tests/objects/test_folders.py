@@ -459,5 +459,57 @@ def test_a_table_of_links_is_not_left_beside_other_tables(tmp_path):
     measure_folder(masks, out, masks_are="instances", link="planes")
     for link in (None, "time"):
         told = complaint(OutputError, masks, out, masks_are="instances", link=link, overwrite=True)
-        assert "volumes.csv of an earlier run would stay" in told
+        assert (
+            "out/linked/a.tif of an earlier run would stay" in told or "volumes.csv of an earlier run" in told
+        )
     measure_folder(masks, out, masks_are="instances", link="planes", overwrite=True)
+    (masks / "a.tif").rename(masks / "b.tif")
+    told = complaint(OutputError, masks, out, masks_are="instances", link="planes", overwrite=True)
+    assert "out/linked/a.tif of an earlier run would stay" in told
+
+
+@pytest.mark.parametrize("axes", ["TZYX", "ZTYX"])
+def test_bodies_and_tracks_of_files_with_both_axes(tmp_path, axes):
+    """Three times of two planes, in either order of the file."""
+    pages = np.stack([np.stack([squares(1, 2)] * 2)] * 3)
+    pages = pages if axes == "TZYX" else pages.swapaxes(0, 1)
+    (tmp_path / "masks").mkdir()
+    tifffile.imwrite(
+        tmp_path / "masks" / "a.ome.tif", pages, metadata={"axes": axes}, photometric="minisblack"
+    )
+    measure_folder(tmp_path / "masks", tmp_path / "tracks", masks_are="instances", link="time")
+    rows = read(tmp_path / "tracks" / "tracks.csv")
+    assert [(row["plane"], row["track_id"], row["first"], row["last"]) for row in rows] == [
+        ("1", "1", "1", "3"), ("1", "2", "1", "3"), ("2", "3", "1", "3"), ("2", "4", "1", "3"),
+    ]  # fmt: skip
+    measure_folder(tmp_path / "masks", tmp_path / "bodies", masks_are="instances", link="planes")
+    rows = read(tmp_path / "bodies" / "volumes.csv")
+    assert [(row["time"], row["object_3d"], row["centroid-0"], row["touches_border"]) for row in rows] == [
+        (str(1 + number // 2), str(1 + number), "0.5", "yes") for number in range(6)
+    ]
+
+
+def test_bodies_have_the_class_of_their_regions(tmp_path):
+    write_stack(tmp_path / "masks" / "a.tif", [squares(1, 2), squares(2, 2)])
+    measure_folder(
+        tmp_path / "masks", tmp_path / "out", labels={0: "ground", 1: "cell", 2: "dirt"}, link="planes"
+    )
+    rows = read(tmp_path / "out" / "volumes.csv")
+    assert [(row["class"], row["n_planes"]) for row in rows] == [("cell", "1"), ("dirt", "2"), ("dirt", "1")]
+
+
+def test_pages_of_different_sizes_are_refused_before_anything_is_written(tmp_path):
+    write_stack(tmp_path / "masks" / "a.tif", [squares(1, 2), squares(1, 2)])
+    with tifffile.TiffWriter(tmp_path / "masks" / "b.tif") as file:
+        for page in (squares(1, 2), squares(1, 2, 3)):
+            file.write(page, photometric="minisblack")
+    told = complaint(InputError, tmp_path / "masks", tmp_path / "out", masks_are="instances", link="planes")
+    assert "b.tif" in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_only_axis_is_what_the_user_says(tmp_path):
+    write_stack(tmp_path / "masks" / "a.tif", [squares(1, 2), squares(1, 2)])
+    measure_folder(tmp_path / "masks", tmp_path / "out", masks_are="instances", link="time")
+    with tifffile.TiffFile(tmp_path / "out" / "linked" / "a.tif") as file:
+        assert file.series[0].axes == "TYX"
