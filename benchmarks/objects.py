@@ -235,7 +235,7 @@ def objects(rows: list[Row]) -> str:
                     *map(broken, cells),
                     *scores,
                     f"{error:.0f} %",
-                    f"{np.mean(held):.0%} of {len(held)}" if held and method == "segkit" else "",
+                    f"{100 * np.mean(held):.0f} % of {len(held)}" if held and method == "segkit" else "",
                 )
             )
     return markdown_table(header, table)
