@@ -81,7 +81,7 @@ class Overlaps:
 
 
 def best_pairs(one: IntArray, other: IntArray, cost: FloatArray) -> IntArray:
-    """Choose pairs, none of which share an end, of the least sum of costs; each cost is in [0, 1], and 1 that of no partner.
+    """Choose the pairs of least cost, so that no two share an end. A cost is in [0, 1]; what stays without partner costs 1.
 
     Returns the indices of the pairs, rising.
     """

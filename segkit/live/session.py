@@ -879,7 +879,7 @@ class LiveSession:
         for key in self._labelled.keys() - self._regions.keys():
             self._regions[key] = AnnotatedRegions.of(id_of[self.project.labels(key).snapshot()[0]])
         found = ObjectModel.of_regions([self._regions[key] for key in sorted(self._labelled)])
-        return found.changed(**self._config.objects.changes)
+        return found.by_hand(found.splitter.changed(**self._config.objects.changes))
 
     def _evaluate(self) -> bool:
         """Hold out images in turn: threshold, probabilities, and what accuracy is to be expected."""

@@ -95,8 +95,11 @@ def choose(
 
     `n_images` are annotated; those of which no held-out maps could be made are no examples.
     """
-    depths = (usual.depth, usual.depth / 2)
-    splitters = [replace(usual, landscape=name, depth=depth) for name in LANDSCAPES for depth in depths]
+    splitters = [
+        replace(usual, landscape=name, depth=depth)
+        for name in LANDSCAPES
+        for depth in ((usual.depth, usual.depth / 2) if name != "none" else (usual.depth,))
+    ]
     overlaps = {splitter: [_overlaps(example, splitter) for example in examples] for splitter in splitters}
     scored = {splitter: mean_ap(pairs) for splitter, pairs in overlaps.items()}
     means = {splitter: float(ap.mean()) for splitter, ap in scored.items()}

@@ -1,8 +1,8 @@
 """Hills of a landscape over the foreground, and the passes between them.
 
 A landscape is high in the middle of objects and low where they touch. Watershed gives each hill a basin. A hill that rises
-less than a depth above the pass to a higher one is no object of its own. One watershed serves every depth: this is
-the merging of h-maxima by their dynamics (M. Grimaud, 1992), read off a tree.
+less than a depth above the pass to a higher one is no object of its own: this is the merging of h-maxima by their dynamics
+(M. Grimaud, 1992), read off a tree.
 """
 
 from __future__ import annotations
@@ -28,17 +28,13 @@ class Hills:
     depths: NDArray[np.float64]  # infinite for the highest hill of a connected part
     parents: IntArray  # the hill behind that pass, or the hill itself
 
-    def roots(self, depth: float) -> IntArray:
-        """Return the index of the hill that each hill is merged into, if those that rise less than a depth are; (n,)."""
+    def merge(self, depth: float) -> LabelArray:
+        """Merge hills that rise less than a depth into their neighbours; (H, W) int32, numbered in reading order."""
         roots = np.where(self.depths < depth, self.parents, np.arange(self.parents.size))
         # each step crosses a pass to hills that are joined already, so that it ends
         while (roots != roots[roots]).any():
             roots = roots[roots]
-        return roots
-
-    def merge(self, depth: float) -> LabelArray:
-        """Merge hills that rise less than a depth into their neighbours; (H, W) int32, numbered in reading order."""
-        return give_numbers(np.append(0, self.roots(depth) + 1)[self.basins])
+        return give_numbers(np.append(0, roots + 1)[self.basins])
 
 
 def find_hills(landscape: ArrayLike, mask: ArrayLike) -> Hills:

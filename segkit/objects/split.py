@@ -92,20 +92,13 @@ class Splitter:
         InputError
             If an array that the landscape needs is missing, of another shape, or not finite.
         """
-        hills = self.hills(mask, probability=probability, inside=inside)
-        return self._large_enough(hills.merge(self.depth))
-
-    def hills(
-        self, mask: ArrayLike, *, probability: ArrayLike | None = None, inside: ArrayLike | None = None
-    ) -> Hills:
-        """Find the hills of all classes, from which `split` reads the objects at its depth."""
         ids = _checked(mask, probability=probability, inside=inside)
         landscape = self._learnt_landscape(ids.shape, probability=probability, inside=inside)
         parts = [
             self._hills(ids == class_id, (ids > 0) & (ids != class_id), landscape)
             for class_id in np.unique(ids[ids > 0])
         ]
-        return join_hills(parts, ids.shape)
+        return self._large_enough(join_hills(parts, ids.shape).merge(self.depth))
 
     def _learnt_landscape(self, shape: tuple[int, ...], **learnt: ArrayLike | None) -> FloatArray:
         """Sum the landscapes that are given, not computed from the mask."""

@@ -57,15 +57,8 @@ class ObjectModel:
         """Number of parts that are told apart, the background among them; 0 if none are."""
         return 0 if self.parts is None else self.parts.svm_.intercept_.size
 
-    def changed(
-        self,
-        split: str | float | None = None,
-        *,
-        smallest: float | None = None,
-        fill_holes: bool | None = None,
-    ) -> ObjectModel:
-        """Change settings by hand, of which no held-out image tells anything; itself if they are the same."""
-        splitter = self.splitter.changed(split, smallest=smallest, fill_holes=fill_holes)
+    def by_hand(self, splitter: Splitter) -> ObjectModel:
+        """Take other settings, of which no held-out image tells anything; itself if they are the same."""
         if splitter == self.splitter:
             return self
         return replace(self, splitter=splitter, scores=None, is_by_hand=True)

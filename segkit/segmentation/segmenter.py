@@ -328,7 +328,8 @@ class Segmenter(BaseSegmenter):
     ) -> Segmenter:
         """Return a segmenter that tells objects apart by changed settings; see `segkit.objects.split.Splitter.changed`."""
         check_is_fitted(self, "classifier_")
-        objects = self.objects_.changed(split, smallest=smallest, fill_holes=fill_holes)
+        splitter = self.objects_.splitter.changed(split, smallest=smallest, fill_holes=fill_holes)
+        objects = self.objects_.by_hand(splitter)
         if objects is self.objects_:
             return self
         changed = copy(self)

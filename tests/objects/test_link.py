@@ -122,10 +122,9 @@ def test_objects_move_by_less_than_the_diameter_of_a_disc_of_their_area():
 
 def test_the_diameter_is_that_of_the_mean_area():
     """14 and 30 rows of 2 pixels: 44 on average, whose disc has a diameter of 7.5; each way round."""
+    short = np.roll(bars(20, length=14), 8, axis=0)
     for step, number in ((7, 1), (8, 2)):
-        pages = [bars(20, length=14), np.roll(bars(20 + step), -8, axis=0)]
-        pages[1][:] = np.roll(bars(20 + step), 0, axis=0)
-        pages[0] = np.roll(pages[0], 8, axis=0)
+        pages = [short, bars(20 + step)]
         assert link(pages, "time")[1].max() == number
         assert link(pages[::-1], "time")[1].max() == number
 
@@ -136,15 +135,14 @@ def test_objects_that_overlap_are_one_however_far_their_centres_are():
     assert link([first, second], "time")[1].max() == 1
 
 
-def test_overlap_decides_between_objects_that_are_as_near():
-    """Both are 2 pixels from the old place; the thin line overlaps less."""
+def test_overlap_decides_against_a_nearer_centre():
+    """The object moves to the right by 2; two pieces around it, which are one object, have their centre nearer by."""
     first, second = np.zeros(SHAPE, dtype=int), np.zeros(SHAPE, dtype=int)
     first[15:26, 20:31] = 1
     second[15:26, 22:33] = 7
-    second[20, 16:22] = second[19, 16:31] = 0
-    second[13:15, 18:29] = 3
+    second[15:26, 14:19] = second[15:26, 33:38] = 3
     now = link([first, second], "time")[1]
-    assert (number_at(now, 20, 24), number_at(now, 13, 20)) == (1, 2)
+    assert (number_at(now, 20, 27), number_at(now, 20, 35)) == (1, 2)
 
 
 def test_a_cell_that_stays_keeps_its_number_beside_one_that_goes_and_one_that_comes():

@@ -479,7 +479,7 @@ def test_the_interval_of_a_count_is_conformal():
         counted([[9, 8]] * 3 + [[0, 0]] * 9),
         counted([[9, 8]] * 4, all_counted=False),
         counted([]),
-        counted([[9, 8]] * 4).changed(0.33),
+        counted([[9, 8]] * 4).by_hand(Splitter(depth=0.33)),
         ObjectModel(Splitter(), "regions"),
     ],
 )
