@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,14 +103,34 @@ def write_geojson(
     Outlines follow the edges of pixels, so that `read_instances` gives the same label image. The name of an object is
     its id. Pieces that touch by corners only are polygons of one MultiPolygon.
     """
-    features = []
-    for object_id, polygons in trace(check_label_image(labels, name=str(path))).items():
-        properties: dict[str, Any] = {"objectType": "detection", "name": str(object_id)}
-        if class_names is not None and object_id in class_names:
-            properties["classification"] = {"name": class_names[object_id]}
-        features.append({"type": "Feature", "geometry": _geometry(polygons), "properties": properties})
-    text = json.dumps({"type": "FeatureCollection", "features": features}, separators=(",", ":")) + "\n"
-    save_as(path, (".geojson", ".json"), lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    names = class_names or {}
+    write_features(
+        path,
+        (
+            (object_id, polygons, names.get(object_id))
+            for object_id, polygons in trace(check_label_image(labels, name=str(path))).items()
+        ),
+    )
+
+
+def write_features(path: str | Path, objects: Iterable[tuple[int, list[Polygon], str | None]]) -> None:
+    """Write objects one after the other, each by its id, its outlines, and its class, if it has one."""
+
+    def save(temporary: Path) -> None:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write('{"type":"FeatureCollection","features":[')
+            for number, given in enumerate(objects):
+                file.write("," * (number > 0) + json.dumps(_feature(*given), separators=(",", ":")))
+            file.write("]}\n")
+
+    save_as(path, (".geojson", ".json"), save)
+
+
+def _feature(object_id: int, polygons: list[Polygon], class_name: str | None) -> dict[str, Any]:
+    properties: dict[str, Any] = {"objectType": "detection", "name": str(object_id)}
+    if class_name is not None:
+        properties["classification"] = {"name": class_name}
+    return {"type": "Feature", "geometry": _geometry(polygons), "properties": properties}
 
 
 def _geometry(polygons: list[Polygon]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from segkit._common import FloatArray
 from segkit.errors import ConfigError, InputError, count
 from segkit.images.pixel_size import PixelSize, checked_size, micrometres, read_number, size_in_tiff
-from segkit.images.read import TIFF_EXTENSIONS, to_float
+from segkit.images.read import TIFF_EXTENSIONS, channel_names, to_float
 from segkit.images.shown import as_shown, offset_in
 from segkit.images.tiff import open_tiff
 
@@ -58,6 +58,7 @@ class LargeImage:
     read: Callable[[Region], NDArray[Any]] = field(repr=False)
     closing: ExitStack = field(repr=False)
     grid: Grid
+    channels: tuple[str, ...] = ()
 
     dtype = np.dtype(np.float32)
     ndim = 3
@@ -70,11 +71,15 @@ class LargeImage:
 
     def __getitem__(self, region: Region) -> FloatArray:
         """Read a region."""
+        return to_float(self.as_stored(region), name=self._place(*region))
+
+    def as_stored(self, region: Region) -> NDArray[Any]:
+        """Read a region with the values of the file."""
         rows, cols = (
             slice(*side.indices(length)[:2]) for side, length in zip(region, self.shape, strict=False)
         )
         try:
-            found = self.read((rows, cols))
+            return np.ascontiguousarray(self.read((rows, cols)))
         except InputError:
             raise
         except Exception as error:  # damage makes a decoder raise anything
@@ -83,10 +88,9 @@ class LargeImage:
                 f"cannot be read ({reason}): copy the file anew, then --resume",
                 source=self._place(rows, cols),
             ) from error
-        return to_float(np.ascontiguousarray(found), name=self._place(rows, cols))
 
     def _place(self, rows: slice, cols: slice) -> str:
-        return f"{self.path} at row {rows.start}, column {cols.start}"
+        return f"{self.path} at row {rows.start or 0}, column {cols.start or 0}"
 
 
 def is_by_region(path: Path) -> bool:
@@ -171,7 +175,10 @@ def _open_zarr(path: Path, level: int) -> LargeImage:
     _check_plane(path, axes, array.shape)
     full_height = full.shape[axes.index("y")]
     grid = _grid_of(described, level) or Grid((full_height / array.shape[axes.index("y")],) * 2)
-    return _of_array(path, array, axes, full_height, grid=grid, missing=_missing_chunk(path, array))
+    named = attributes.get("ome", attributes).get("omero", {}).get("channels") or ()
+    channels = tuple(str(channel.get("label") or "") for channel in named)
+    missing = _missing_chunk(path, array)
+    return _of_array(path, array, axes, full_height, grid=grid, missing=missing, channels=channels)
 
 
 def _level_of(path: Path, group: Any, name: str, level: int) -> Any:
@@ -236,7 +243,17 @@ def _open_tiff(path: Path, level: int) -> LargeImage:
             return colours.reshape(*values.shape[:2], -1)  # a palette has an axis more
 
         full_height = series.shape[axes.index("y")]
-        return _of_array(path, array, axes, full_height, grid=grid, closing=closing.pop_all(), show=show)
+        channels = channel_names(file)
+        return _of_array(
+            path,
+            array,
+            axes,
+            full_height,
+            grid=grid,
+            closing=closing.pop_all(),
+            show=show,
+            channels=channels,
+        )
 
 
 def _check_plane(path: Path, axes: Sequence[str], shape: tuple[int, ...]) -> None:
@@ -267,6 +284,7 @@ def _of_array(
     missing: Callable[[Any], tuple[int, ...] | None] = lambda _: None,
     show: Callable[[NDArray[Any]], NDArray[Any]] = lambda values: values,
     closing: ExitStack | None = None,
+    channels: tuple[str, ...] = (),
 ) -> LargeImage:
     """Read regions of an array whose axes are named, as `show` returns them."""
     height, width = array.shape[axes.index("y")], array.shape[axes.index("x")]
@@ -290,7 +308,9 @@ def _of_array(
 
     pixel = show(np.zeros((1, 1, n_channels), array.dtype))
     shape = (height, width, pixel.shape[2])
-    return LargeImage(path, shape, pixel.dtype, full_height / height, read, closing or ExitStack(), grid)
+    return LargeImage(
+        path, shape, pixel.dtype, full_height / height, read, closing or ExitStack(), grid, channels
+    )
 
 
 def _missing_chunk(path: Path, array: Any) -> Callable[[Any], tuple[int, ...] | None]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import ndimage
+from skimage.morphology import local_maxima
 from skimage.segmentation import watershed
 
 from segkit.images.numbering import by_first_pixel
@@ -43,11 +45,26 @@ def find_hills(landscape: ArrayLike, mask: ArrayLike) -> Hills:
     mask = np.pad(np.asarray(mask, dtype=bool), 1)
     land = np.pad(np.asarray(landscape, dtype=np.float32), 1)
     land = np.where(mask, land, land.min() - 1)
-    basins = watershed(-land, mask=mask, connectivity=1).astype(np.int32)  # type: ignore[no-untyped-call]
+    basins = _flood(land, mask)
     tops = np.full(basins.max(initial=0), -np.inf)
     np.maximum.at(tops, basins[mask] - 1, land[mask])
     depths, parents = _climb(tops, *_passes(basins, land))
     return Hills(basins[1:-1, 1:-1], depths, parents)
+
+
+def _flood(land: NDArray[np.float32], mask: NDArray[np.bool_]) -> LabelArray:
+    """Return the basins of all maxima, numbered in reading order; those of a connected part depend on that part alone.
+
+    Of maxima of one height, which the watershed takes in an order of its own, the first in reading order goes first.
+    """
+    tops = local_maxima(land, connectivity=1) & mask  # type: ignore[no-untyped-call]
+    n_tops = np.count_nonzero(tops)
+    order = np.zeros(land.shape)
+    # depths below the highest pixel, so far apart that all pixels of maxima fit in between
+    order[mask] = np.unique(-land[mask], return_inverse=True)[1] * float(n_tops + 1)
+    order[tops] += np.arange(n_tops) - n_tops
+    markers = ndimage.label(tops)[0]
+    return np.asarray(watershed(order, markers, mask=mask, connectivity=1), dtype=np.int32)  # type: ignore[no-untyped-call]
 
 
 def join_hills(parts: Sequence[Hills], shape: tuple[int, ...]) -> Hills:

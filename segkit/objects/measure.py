@@ -94,12 +94,13 @@ def measure(
     runs = Runs.of(labels)
     _refuse_mask(labels)
     spacing = None if pixel_size is None else check_pixel_size(pixel_size)
-    table = _shapes(labels, runs, spacing)
+    table = measure_shapes(runs, perimeters(labels, runs.ids), labels.shape, spacing)
+    table |= measure_distances(table, spacing)
     inside = labels > 0
     owner = runs.of_pixels()
     if image is not None:
         pixels = _fitting(image, labels, "image", n_dims=(2, 3))
-        table |= _intensities(pixels, inside, owner, runs, channels)
+        table |= measure_intensities(pixels, inside, owner, runs, channels)
     if probability is not None:
         likely = _fitting(probability, labels, "probability map")[inside]
         table["probability"] = add_up(likely, owner, runs.n_objects) / runs.areas
@@ -142,11 +143,13 @@ def check_labels(labels: ArrayLike) -> NDArray[np.integer]:
     return labels.astype(np.int64) if labels.dtype.kind == "f" or labels.dtype == np.uint64 else labels
 
 
-def _shapes(labels: NDArray[np.integer], runs: Runs, spacing: tuple[float, float] | None) -> Table:
-    """Measure all that needs no image."""
+def measure_shapes(
+    runs: Runs, perimeter: NDArray[np.float64], shape: tuple[int, ...], spacing: tuple[float, float] | None
+) -> Table:
+    """Measure all that needs no image and no other object, given the perimeters."""
     centroids, covariances = moments(runs)
     major, minor, eccentricity = axes(covariances)
-    boxes, perimeter = runs.boxes, perimeters(labels, runs.ids)
+    boxes = runs.boxes
     with np.errstate(divide="ignore", invalid="ignore"):  # single pixels have no perimeter
         circularity = np.minimum(4 * np.pi * runs.areas / perimeter**2, 1)
     table: Table = {
@@ -162,8 +165,7 @@ def _shapes(labels: NDArray[np.integer], runs: Runs, spacing: tuple[float, float
         # the perimeter joins centres of pixels, and says nothing of the roundness of thin lines
         "circularity": np.where(minor >= _THIN, circularity, np.nan),
         "solidity": runs.areas / hull_areas(runs),
-        "nearest_distance": _nearest(centroids),
-        "touches_border": (boxes[:, :2] == 0).any(axis=1) | (boxes[:, 2:] == labels.shape).any(axis=1),
+        "touches_border": (boxes[:, :2] == 0).any(axis=1) | (boxes[:, 2:] == shape).any(axis=1),
     }
     if spacing is None:
         return table
@@ -178,8 +180,14 @@ def _shapes(labels: NDArray[np.integer], runs: Runs, spacing: tuple[float, float
         "centroid_um-1": centroids[:, 1] * width,
         "axis_major_length_um": major,
         "axis_minor_length_um": minor,
-        "nearest_distance_um": _nearest(centroids * spacing),
     }
+
+
+def measure_distances(table: Table, spacing: tuple[float, float] | None) -> Table:
+    """Measure the distance of each object to the nearest other one, given all centroids."""
+    centroids = np.stack([table["centroid-0"], table["centroid-1"]], axis=1)
+    found = {"nearest_distance": _nearest(centroids)}
+    return found if spacing is None else found | {"nearest_distance_um": _nearest(centroids * spacing)}
 
 
 def _nearest(points: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -189,7 +197,7 @@ def _nearest(points: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(KDTree(points).query(points, k=2)[0][:, 1])
 
 
-def _intensities(
+def measure_intensities(
     image: NDArray[Any], inside: NDArray[np.bool_], owner: NDArray[np.intp], runs: Runs, names: Sequence[str]
 ) -> Table:
     """Compute mean, standard deviation and sum of each channel."""

@@ -17,7 +17,7 @@ from scipy.special import softmax
 from segkit._common import FloatArray
 from segkit._common.arrays import as_array
 from segkit.errors import ConfigError, InputError
-from segkit.objects.hills import Hills, LabelArray, find_hills, join_hills
+from segkit.objects.hills import LabelArray, find_hills, join_hills
 
 Landscape = Literal["none", "distance", "probability", "inside", "distance+inside"]
 LANDSCAPES: tuple[Landscape, ...] = get_args(Landscape)
@@ -25,6 +25,8 @@ LANDSCAPES: tuple[Landscape, ...] = get_args(Landscape)
 _CHANGES = {"more": 0.5, "less": 2.0}
 # Holes up to this fraction of a typical object are filled.
 LARGEST_HOLE = 0.5
+# Standard deviations that a Gaussian is cut off at.
+_TRUNCATE = 4.0
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,16 @@ class Splitter:
         """Whether it needs the learnt depth inside objects."""
         return "inside" in self.landscape
 
+    @property
+    def is_learnt(self) -> bool:
+        """Whether its landscape is learnt, not computed from the mask alone."""
+        return self.landscape not in ("none", "distance")
+
+    @property
+    def needs_distance(self) -> bool:
+        """Whether it needs the distance from the edge."""
+        return "distance" in self.landscape
+
     def split(
         self, mask: ArrayLike, *, probability: ArrayLike | None = None, inside: ArrayLike | None = None
     ) -> LabelArray:
@@ -93,12 +105,11 @@ class Splitter:
             If an array that the landscape needs is missing, of another shape, or not finite.
         """
         ids = _checked(mask, probability=probability, inside=inside)
-        landscape = self._learnt_landscape(ids.shape, probability=probability, inside=inside)
-        parts = [
-            self._hills(ids == class_id, (ids > 0) & (ids != class_id), landscape)
-            for class_id in np.unique(ids[ids > 0])
-        ]
-        return self._large_enough(join_hills(parts, ids.shape).merge(self.depth))
+        learnt = self._learnt_landscape(ids.shape, probability=probability, inside=inside)
+        filled = self.fill(ids)
+        regions = [filled == class_id for class_id in np.unique(ids[ids > 0])]
+        hills = [find_hills(self.landscape_over(region, learnt), region) for region in regions]
+        return self._large_enough(join_hills(hills, ids.shape).merge(self.depth))
 
     def _learnt_landscape(self, shape: tuple[int, ...], **learnt: ArrayLike | None) -> FloatArray:
         """Sum the landscapes that are given, not computed from the mask."""
@@ -110,16 +121,35 @@ class Splitter:
                 land += np.asarray(values, dtype=np.float32)
         return land
 
-    def _hills(self, mask: NDArray[np.bool_], blocked: NDArray[np.bool_], learnt: FloatArray) -> Hills:
-        """Find the hills over a mask. Its holes are filled first, unless they hold blocked pixels."""
+    @property
+    def largest_hole(self) -> float:
+        """Area up to which holes are filled, in pixels; 0 if none are."""
+        return LARGEST_HOLE * np.pi * self.radius**2 if self.fills_holes else 0.0
+
+    @property
+    def reach(self) -> int:
+        """Number of pixels on each side that the smoothing of a landscape sees."""
+        if self.landscape == "none":
+            return 0
+        return int(_TRUNCATE * self.smoothing * self.radius + 0.5)
+
+    def fill(self, ids: NDArray[np.integer]) -> NDArray[np.integer]:
+        """Give small holes to the class around them; one that holds pixels of other classes is none."""
+        filled = ids.copy()
         if self.fills_holes:
-            mask = fill_holes(mask, LARGEST_HOLE * np.pi * self.radius**2, blocked)
+            for class_id in np.unique(ids[ids > 0]):
+                region = ids == class_id
+                filled[fill_holes(region, self.largest_hole, (ids > 0) & ~region)] = class_id
+        return filled
+
+    def landscape_over(self, region: NDArray[np.bool_], learnt: FloatArray) -> FloatArray:
+        """Make the landscape over a region of a class, with what is learnt."""
         land = learnt
-        if "distance" in self.landscape and not mask.all():  # without an edge there is no distance
-            land = land + (ndimage.distance_transform_edt(mask) / self.radius).astype(np.float32)
-        if self.landscape != "none" and self.smoothing:
-            land = ndimage.gaussian_filter(land, self.smoothing * self.radius)
-        return find_hills(land, mask)
+        if self.needs_distance and not region.all():  # without an edge there is no distance
+            land = land + (ndimage.distance_transform_edt(region) / self.radius).astype(np.float32)
+        if self.reach:
+            land = ndimage.gaussian_filter(land, self.smoothing * self.radius, truncate=_TRUNCATE)
+        return land
 
     def _large_enough(self, labels: LabelArray) -> LabelArray:
         """Leave out objects below the least area, and number the others anew."""

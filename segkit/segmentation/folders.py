@@ -102,7 +102,7 @@ def predict_folder(
         Fitted.
     images : str or Path
         Folder of images (sub-folders too), or one image. Slides, OME-Zarr, and tiled TIFF files that do not fit into
-        memory are read by region: they get labels and probabilities, without expected IoU and warnings.
+        memory are read by region: they have no expected IoU, no warnings, and no outlines for ImageJ.
     output : str or Path
         Folder for the masks, of the same names and sub-folders: PNG, or TIFF where PNG cannot hold them, with the
         values of the training masks and the pixel size of the image. ``summary.csv`` holds the status of each image,

@@ -1,4 +1,4 @@
-"""Images larger than memory: read by region, decided tile by tile, and labels written block by block.
+"""Images larger than memory: read by region, and decided tile by tile.
 
 The first pass reads features on the coarse grid, for the image means. The second decides each tile, and keeps its decisions
 on disk until all are there: the threshold depends on all of them. What is done is found again by a run that resumes.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from segkit._common import FloatArray, Progress, Workers
 from segkit._common.code import code_version
 from segkit._common.files import describe_os_error, remove, saving, without_sync, write_text
-from segkit._common.memory import bytes_left
 from segkit._common.threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.errors import ClusterError, InputError, OutputError, SegkitError, count, first_few
@@ -31,25 +30,17 @@ from segkit.features.normalised import even_grid, image_means
 from segkit.features.stacked import StackedBank
 from segkit.features.tiles import Tile
 from segkit.features.views import View
-from segkit.images import UNLABELLED, PixelSize
-from segkit.images.large_image import Grid, LargeImage, open_large
-from segkit.images.pyramids import OnDisk, Pyramid, write_pyramid
+from segkit.images import PixelSize
+from segkit.images.large_image import LargeImage, open_large
+from segkit.objects.split import expected_depth
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.dense import decide_in
+from segkit.segmentation.large_results import RegionResults, place_of
 from segkit.segmentation.model_file import digest_model
 from segkit.segmentation.record import HIDDEN, Record, digest_values, key_of, stats_of
-from segkit.segmentation.regions import merge_small_regions_by_strips
 from segkit.segmentation.results import Job, Made
 from segkit.segmentation.segmenter import Segmenter
-from segkit.segmentation.threshold import label_pixels
 
-# Bytes for each pixel of a strip while small regions are merged: pieces, distances, classes.
-_BYTES_OF_MERGING = 80
-_MOST_ROWS = 2048
-_NAME = "segkit"
-# Rows of decisions that are made probabilities at once, and of a strip of which pixels are counted.
-_ROWS_AT_ONCE = 256
-_DIGITS = 4
 # What a run leaves beside its tiles.
 PLAN = "plan.json"
 
@@ -71,26 +62,19 @@ def make_by_region(
     start = time.perf_counter()
     if not isinstance(segmenter, Segmenter):
         raise InputError(f"{job.source} is read by region, which only a Segmenter does: leave it out")
-    refused = {"overlay": "overlay" in kinds, "objects": "objects" in kinds, "axes": axes is not None}
-    if given := [option for option, is_given in refused.items() if is_given]:
-        raise InputError(
-            f"{job.source} is read by region, which gives labels and probabilities: leave out {' and '.join(given)}"
-        )
+    if axes is not None:
+        raise InputError(f"{job.source} is read by region, as one plane: leave out axes")
+    parts = segmenter.objects_.parts if "objects" in kinds else None
     with open_large(job.source, job.level or 0) as image:
         _check_fit(segmenter, image)
-        run = _TileRun(segmenter, image, job, record.output, follow)
+        run = _TileRun(segmenter, image, job, record.output, follow, parts)
         run.prepare(keep=resume)
         run.decide(workers)
-        grid = image.grid if pixel_size is None else Grid.of(pixel_size)
         with without_sync():
-            shares = run.write(record.staging / job.mask, grid)
-            maps = job.places("probability") if "probability" in kinds else []
-            for place in maps:
-                run.write_probability(record.staging / place, grid)
-    height, width, _ = image.shape
-    columns = {"height": height, "width": width, "pages": 1, "tiles": len(run.tiles), "shares": shares}
-    seconds = round(time.perf_counter() - start, 2)
-    return Made([*maps, job.mask], columns | {"seconds": seconds}, fault=_describe(run.faults))
+            results = RegionResults(segmenter, image, job, run.folder, run.tiles, record.staging, pixel_size)
+            made = results.write(kinds)
+    columns = made.columns | {"tiles": len(run.tiles), "seconds": round(time.perf_counter() - start, 2)}
+    return made._replace(columns=columns, fault="; ".join(filter(None, (_describe(run.faults), made.fault))))
 
 
 def _check_fit(segmenter: Segmenter, image: LargeImage) -> None:
@@ -118,21 +102,28 @@ class _TileRun:
     """A run over the tiles of an image, with a folder for what is done."""
 
     def __init__(
-        self, segmenter: Segmenter, image: LargeImage, job: Job, output: Path, progress: Progress
+        self,
+        segmenter: Segmenter,
+        image: LargeImage,
+        job: Job,
+        output: Path,
+        progress: Progress,
+        parts: PixelClassifier | None = None,
     ) -> None:
-        self.segmenter, self.image, self.progress = segmenter, image, progress
+        self.image, self.progress = image, progress
         self.folder = output / HIDDEN / "large" / key_of(job.name)
-        self.classifier, self.rule = segmenter.classifier_, segmenter.rule_
-        self.maps = _TileMaps(segmenter, image, job.level or 0)
+        self.classifiers = [segmenter.classifier_, *([] if parts is None else [parts])]
+        self.maps = _TileMaps(segmenter, image, job.level or 0, self.classifiers)
         made_of = {
             "segkit": code_version(),
             "image": [str(image.path.resolve()), job.level, list(image.shape)],
             "model": digest_model(segmenter),
+            "decisions": len(self.classifiers),
         }
         self.made_of = digest_values(made_of)
         self.tiles: list[Tile] = []
         self.faults: list[str] = []
-        self.means = np.zeros(self.classifier.channels_.size, dtype=np.float32)
+        self.means = np.zeros(self.maps.channels.size, dtype=np.float32)
 
     def prepare(self, *, keep: bool) -> None:
         """Take over tiles and image means of an earlier run, or make them."""
@@ -166,9 +157,9 @@ class _TileRun:
         left = [
             (number, tile)
             for number, tile in enumerate(self.tiles)
-            if not _place_of(self.folder, number).exists()
+            if not place_of(self.folder, number).exists()
         ]
-        decider = _Decider(self.maps, self.classifier, self.means, self.folder)
+        decider = _Decider(self.maps, self.classifiers, self.means, self.folder)
         with closing(workers(decider, left)) as decided:
             for _ in self.progress(left, "Tiles"):
                 (_, tile), fault = next(decided)
@@ -181,57 +172,12 @@ class _TileRun:
                     told = f"{self.image.path}: {error}" if error.source is None else str(error)
                     self.faults.append(f"tile at row {rows.start}, column {cols.start}: {told}")
         self.faults = list(dict.fromkeys(self.faults))
-        if next(self._decided(), None) is None:
+        if not any(place_of(self.folder, number).exists() for number in range(len(self.tiles))):
             raise InputError(self.faults[0])
-
-    def write(self, place: Path, grid: Grid) -> str:
-        """Write the labels of all tiles, and tell the share of each class."""
-        shape = self.image.shape[:2]
-        self.rule = self.rule.adapted_to_parts(lambda: (decisions for _, decisions in self._decided()))
-        raw = OnDisk.make(self.folder / "ids.npy", shape, UNLABELLED, np.uint8)
-        for tile, decisions in self._decided():
-            raw[tile.core] = label_pixels(decisions, self.rule.threshold)
-        least, written = self.rule.least_areas, raw
-        if least.any():
-            written = OnDisk.make(self.folder / "merged.npy", shape, 0, np.uint8)
-            merge_small_regions_by_strips(cast(Any, raw), cast(Any, written), least, self._rows_of_strip())
-        classes = self.segmenter.classes_
-        lookup = np.full(256, UNLABELLED, dtype=np.result_type(classes.dtype, np.uint8))
-        lookup[: classes.size] = classes
-        write_pyramid(place, Pyramid(written, grid, lookup), label_name=_NAME)
-        shares = self._shares(written)
-        for left in (raw, written):
-            left.remove()
-        return shares
-
-    def _shares(self, ids: OnDisk) -> str:
-        """List the share of each class in the pixels, and that of those without one."""
-        counts = np.zeros(256, dtype=np.int64)
-        for row in range(0, len(ids), _ROWS_AT_ONCE):
-            counts += np.bincount(ids[row : row + _ROWS_AT_ONCE].ravel(), minlength=256)
-        names = [*enumerate(self.segmenter.label_map_.names)]
-        names += [(UNLABELLED, "unlabelled")] if counts[UNLABELLED] else []
-        return "; ".join(f"{name} {round(counts[value] / ids.size, _DIGITS):g}" for value, name in names)
-
-    def write_probability(self, place: Path, grid: Grid) -> None:
-        """Write the probability map of all tiles, of the second of two classes, or of each class."""
-        n_classes, shape = self.segmenter.classes_.size, self.image.shape[:2]
-        maps = OnDisk.make(
-            self.folder / "maps.npy", shape if n_classes == 2 else (n_classes, *shape), np.nan, np.float32
-        )
-        for tile, decisions in self._decided():
-            rows, cols = tile.core
-            for first in range(0, len(decisions), _ROWS_AT_ONCE):
-                part = decisions[first : first + _ROWS_AT_ONCE]
-                found = self.rule.probabilities(part)
-                at = slice(rows.start + first, rows.start + first + len(part))
-                maps[..., at, cols] = found[:, :, 1] if n_classes == 2 else found.transpose(2, 0, 1)
-        write_pyramid(place, Pyramid(maps, grid))
-        maps.remove()
 
     def _image_means(self) -> list[float]:
         """Read the kept channels on the coarse grid; points that cannot be read are left out, and told."""
-        channels = self.classifier.channels_
+        channels = self.maps.channels
         centred = self.maps.bank.centred(self.image.shape[2])[channels]
         if not centred.any():
             return [0.0] * self.means.size
@@ -262,22 +208,15 @@ class _TileRun:
         n_points, n_tiles = (sum(math.prod(tile.shape) for tile in tiles) for tiles in (points, self.tiles))
         return points if n_points < n_tiles else self.tiles
 
-    def _decided(self) -> Iterator[tuple[Tile, FloatArray]]:
-        for number, tile in enumerate(self.tiles):
-            if (place := _place_of(self.folder, number)).exists():
-                yield tile, np.load(place)
-
-    def _rows_of_strip(self) -> int:
-        """Rows of a strip of which three fit into half of the memory that is left."""
-        affordable = bytes_left() // (6 * _BYTES_OF_MERGING * self.image.shape[1])
-        return int(np.clip(affordable, 64, _MOST_ROWS))
-
 
 class _TileMaps:
     """Maps of the kept channels for tiles of an image, here or in another process, which opens the image itself."""
 
-    def __init__(self, segmenter: Segmenter, image: LargeImage, level: int) -> None:
-        self.bank, self.channels = segmenter.bank_, segmenter.classifier_.channels_
+    def __init__(
+        self, segmenter: Segmenter, image: LargeImage, level: int, classifiers: Sequence[PixelClassifier]
+    ) -> None:
+        self.bank = segmenter.bank_
+        self.channels = np.unique(np.concatenate([classifier.channels_ for classifier in classifiers]))
         self.stack = StackedBank([part for part, _ in self.bank.split_by_bank(self.channels, image.shape[2])])
         self._image: LargeImage | None = image
         self._path, self._level = image.path, level
@@ -299,7 +238,7 @@ class _Decider:
     """Decides tiles and writes their decisions, here or in another process."""
 
     maps: _TileMaps
-    classifier: PixelClassifier
+    classifiers: Sequence[PixelClassifier]
     means: FloatArray
     folder: Path
 
@@ -307,13 +246,19 @@ class _Decider:
         """Decide a tile; return the error if it cannot be decided."""
         number, tile = numbered
         try:
-            decisions = decide_in(View(tile, self.maps(tile)), self.classifier, self.means)
+            view = View(tile, self.maps(tile))
+            decisions, *of_parts = (
+                decide_in(view, one, self.means[np.searchsorted(self.maps.channels, one.channels_)])
+                for one in self.classifiers
+            )
         except InputError as error:
             return error
         except MemoryError as error:
             return InputError(str(error) or "out of memory")
-        with saving(_place_of(self.folder, number)) as temporary, temporary.open("wb") as file:
-            np.save(file, decisions)
+        # a tile is decided once it has decisions on classes: these come last
+        for parts in of_parts:
+            _save(place_of(self.folder, number, "depth"), expected_depth(parts))
+        _save(place_of(self.folder, number), decisions)
         return None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -328,8 +273,9 @@ def _remove(folder: Path) -> None:
         raise OutputError(f"{folder}: {describe_os_error(error)}") from error
 
 
-def _place_of(folder: Path, number: int) -> Path:
-    return folder / "tiles" / f"{number:06d}.npy"
+def _save(path: Path, values: FloatArray) -> None:
+    with saving(path) as temporary, temporary.open("wb") as file:
+        np.save(file, values)
 
 
 class _LoadedRegion:

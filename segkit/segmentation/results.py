@@ -55,9 +55,12 @@ class Job(NamedTuple):
 
     def places(self, kind: str, n_pages: int = 1) -> list[Path]:
         """Places of other results: one, or one for each page: STEM-001.png, STEM-002.png, ..."""
-        if self.level is not None:
-            return [Path(kind) / self.mask] if kind == "probability" else []
         extension, is_by_page = KINDS[kind]
+        if self.level is not None:
+            if kind in ("probability", "objects"):
+                return [Path(kind) / self.mask]
+            # ImageJ's regions hold coordinates of small images only
+            return [] if kind == "rois" else [(Path(kind) / self.name).with_suffix(extension)]
         path = (Path(kind) / self.name).with_suffix(extension)
         if n_pages == 1 or not is_by_page:
             return [path]

@@ -4,20 +4,34 @@ import json
 import math
 import shutil
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 import tifffile
+from scipy import ndimage
+from skimage.measure import label
+from sklearn.base import clone
 
 from segkit import ScatteringBank, Segmenter, StackedBank, predict_folder
 from segkit.errors import ConfigError, InputError, OutputError
 from segkit.features import ElongatedBank, MultiscaleBank, PositionBank
 from segkit.features.tiles import Tile
-from segkit.images import UNLABELLED, LabelMap, PixelSize, read_pixel_size, write_image
+from segkit.images import (
+    UNLABELLED,
+    LabelMap,
+    PixelSize,
+    read_instances,
+    read_pixel_size,
+    write_image,
+)
 from segkit.images.large_image import open_large
+from segkit.objects import Splitter, measure
 from segkit.segmentation.folders import segment_folder
 from segkit.segmentation.large import (
     PLAN,
@@ -29,6 +43,7 @@ from segkit.segmentation.large import (
     _TileRun,
     make_by_region,
 )
+from segkit.segmentation.large_results import RegionResults, _smaller
 from segkit.segmentation.results import Job
 from tests.segmentation.conftest import read_table
 
@@ -58,7 +73,7 @@ def fitted():
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
-    monkeypatch.setattr("segkit.segmentation.large._MOST_ROWS", 100)
+    monkeypatch.setattr("segkit.segmentation.large_results._MOST_ROWS", 100)
     monkeypatch.setattr("segkit.images.pyramids.BLOCK", 128)
 
 
@@ -346,12 +361,11 @@ def test_a_folder_of_slides_and_pictures(fitted, tmp_path):
     np.testing.assert_array_equal(read_labels(out / "b" / "slide.zarr"), read_labels(alone.labels))
     again = segment_folder(fitted, images, out, resume=True)
     assert (again.n_kept, len(again.masks)) == (2, 2)
-    with pytest.raises(InputError, match=r"is read by region, .*: leave out overlay .strict: 0 of 2"):
-        segment_folder(fitted, images, tmp_path / "strict", overlay=True, strict=True)
-    with pytest.warns(UserWarning, match="leave out overlay; 1 written, 0 skipped, 1 failed"):
-        predict_folder(fitted, images, tmp_path / "overlay", overlay=True)
-    with pytest.raises(InputError, match="leave out objects and axes"):
-        segment_folder(fitted, slide, tmp_path / "alone2", objects=True, axes="YX")
+    axes = r"slide\.zarr is read by region, as one plane: leave out axes"
+    with pytest.raises(InputError, match=rf"{axes} .strict: 0 of 2"):
+        segment_folder(fitted, images, tmp_path / "strict", axes="YX", strict=True)
+    with pytest.warns(UserWarning, match=f"{axes}; 1 written, 0 skipped, 1 failed"):
+        predict_folder(fitted, images, tmp_path / "axes", axes="YX")
 
 
 def test_only_a_segmenter_reads_by_region(tmp_path):
@@ -424,6 +438,115 @@ def test_a_tile_that_failed_has_no_probability(fitted, tmp_path, monkeypatch):
     assert f"unlabelled {round(missing.mean(), 4)}" in row["shares"]
 
 
+@pytest.fixture(scope="module", params=["inside", "distance", "probability"])
+def splitting(request, fitted):
+    """A segmenter that tells objects apart on a landscape, the first by a classifier of their parts."""
+    if request.param != "inside":
+        segmenter = copy(fitted)
+        splitter = Splitter(request.param, radius=8, least_area=20)
+        segmenter.objects_ = replace(fitted.objects_, splitter=splitter)
+        return segmenter
+    pictures = [picture(seed, (120, 140), 8) for seed in range(2)]
+    with pytest.MonkeyPatch.context() as patch:
+        splitter = Splitter("distance+inside", radius=8, least_area=20)
+        patch.setattr("segkit.segmentation.object_model.choose", lambda *_, **__: (splitter, None))
+        return clone(fitted).fit(
+            [image / 255 for image, _ in pictures],
+            [mask for _, mask in pictures],
+            instances=[label(mask) for _, mask in pictures],
+        )
+
+
+@pytest.mark.parametrize("kind", ["tiff", "0.5"])
+def test_objects_are_those_of_the_whole_image(splitting, tmp_path, monkeypatch, kind):
+    image, _ = picture(5, n_spots=90)
+    [expected] = splitting.segment([image / np.float32(255)], objects=True)
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 150**2)
+    monkeypatch.setattr("segkit.objects.by_block._LONGEST_SIDE", 100)
+    path, out = written(kind, tmp_path, image), tmp_path / "out"
+    options = {"objects": True, "overlay": True, "probability": True, "pixel_size": 0.5}
+    assert segment_slide(splitting, path, out, **options).n_tiles > 4
+    found = read_labels(out / "objects" / f"slide.{'tif' if kind == 'tiff' else 'zarr'}")
+    assert found.dtype == np.uint16
+    assert found.max() == expected.objects.max() > 30
+    # rounding moves single pixels at the edges
+    assert np.mean(found != expected.objects) < 1e-4
+    table = pd.read_csv(out / "objects.csv")
+    [column] = [name for name in table.columns if name.startswith("intensity_mean")]
+    measured = measure(found, image, pixel_size=0.5)
+    np.testing.assert_allclose(table["area"], measured["area"])
+    np.testing.assert_allclose(table[column], measured["intensity_mean"], rtol=1e-3)
+    assert set(table["class"]) == {splitting.label_map_.names[1]}
+    assert pd.read_csv(out / "images.csv")["count"].tolist() == [found.max()]
+    traced = read_instances(out / "geojson" / "slide.geojson", shape=found.shape)
+    np.testing.assert_array_equal(traced, found)
+    assert plt.imread(out / "overlay" / "slide.png").shape == (*image.shape, 3)
+    assert not list((out / ".segkit" / "large").rglob("[a-z]*.npy"))
+
+
+def test_a_slide_whose_objects_memory_does_not_hold_has_its_labels(fitted, tmp_path, monkeypatch):
+    image, _ = picture(5, (200, 220))
+    path, out = written("tiff", tmp_path, image), tmp_path / "out"
+
+    def refuse(*_, **__):
+        raise InputError("objects that touch reach over more than memory holds")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("segkit.segmentation.large_results.split_by_block", refuse)
+        [row] = segment_folder(fitted, path, out, level=0, objects=True, overlay=True).rows
+    assert (row.status, row.reason) == ("failed", "objects that touch reach over more than memory holds")
+    assert read_labels(out / row.mask).shape == image.shape
+    assert (out / "overlay" / "slide.png").exists()
+    assert not (out / "objects").exists()
+    [row] = segment_folder(fitted, path, out, level=0, objects=True, overlay=True, resume=True).rows
+    assert row.status == "written"
+    assert (out / "objects" / "slide.tif").exists()
+
+
+def test_an_object_without_an_outline_is_told(fitted, tmp_path, monkeypatch):
+    path, out = written("tiff", tmp_path, picture(5, (200, 220))[0]), tmp_path / "out"
+    trace = "segkit.segmentation.large_results.trace_by_block"
+    monkeypatch.setattr(trace, lambda labels, table: iter([(1, None), (2, [])]))
+    [row] = segment_folder(fitted, path, out, level=0, objects=True).rows
+    assert row.reason.startswith("1 object (number 1) larger than memory holds: not in geojson/slide.geojson")
+    assert len(json.loads((out / "geojson" / "slide.geojson").read_text())["features"]) == 1
+
+
+def test_a_tile_that_failed_has_no_objects(fitted, tmp_path, monkeypatch):
+    image, _ = picture(5)
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 150**2)
+    path, out = written("0.5", tmp_path, image), tmp_path / "out"
+    (path / "0" / "c" / "0" / "2" / "2").unlink()
+    [row] = segment_folder(fitted, path, out, level=0, objects=True, overlay=True).rows
+    assert row.status == "failed"
+    labels, found = read_labels(out / row.mask), read_labels(out / "objects" / "slide.zarr")
+    assert (labels == UNLABELLED).any()
+    assert found.any()
+    assert not found[labels == UNLABELLED].any()
+
+
+def test_an_overlay_of_many_pixels_is_smaller(fitted, tmp_path, monkeypatch):
+    image, _ = picture(5)
+    monkeypatch.setattr("segkit.segmentation.large_results.LONGEST_OVERLAY", 200)
+    path, out = written("tiff", tmp_path, image), tmp_path / "out"
+    segment_slide(fitted, path, out, overlay=True)
+    small = plt.imread(out / "overlay" / "slide.png")
+    assert small.shape == (144, 174, 3)
+    blocks = np.pad(image / 255, ((0, 2), (0, 2)), mode="edge").reshape(144, 3, 174, 3).mean(axis=(1, 3))
+    labels = read_labels(out / "slide.tif")[::3, ::3]
+    far = ndimage.distance_transform_edt(labels == 0) > 6
+    # the contrast is stretched alike over all
+    assert np.corrcoef(small[far][:, 0], blocks[far])[0, 1] > 0.95
+
+
+def test_squares_are_averaged(rng):
+    part = rng.random((7, 8, 2)).astype(np.float32)
+    found = _smaller(part, 3)
+    assert found.shape == (3, 3, 2)
+    np.testing.assert_allclose(found[1, 2], part[3:6, 6:8].mean(axis=(0, 1)), rtol=1e-6)
+    np.testing.assert_allclose(found[2, 0], part[6:, :3].mean(axis=(0, 1)), rtol=1e-6)
+
+
 def test_the_summary_has_a_row_beside_those_of_other_images(fitted, tmp_path):
     image, _ = picture(5)
     (tmp_path / "images").mkdir()
@@ -494,7 +617,7 @@ def test_tables_do_not_list_objects_that_are_gone(fitted, tmp_path):
     path, out = written("tiff", tmp_path, picture(5, (100, 120))[0]), tmp_path / "out"
     predict_folder(fitted, path, out, objects=True)
     with pytest.raises(
-        OutputError, match=r"objects\.csv.* of an earlier run would stay beside the new masks"
+        OutputError, match=r"slide\.tif and 3 more of an earlier run would stay beside the new masks"
     ):
         segment_slide(fitted, path, out, overwrite=True)
     assert (out / "slide.png").exists()
@@ -656,8 +779,10 @@ def test_a_point_has_a_small_tile_around_it(at, core, seen):
 @pytest.mark.parametrize(("n_rows", "expected"), [(80, 80), (80.9, 80), (0, 64), (64, 64), (2**30, 100)])
 def test_strips_are_as_high_as_memory_allows(monkeypatch, n_rows, expected):
     """Three of them, with 80 bytes a pixel, take half of it."""
-    monkeypatch.setattr("segkit.segmentation.large.bytes_left", lambda: int(n_rows * 6 * 80 * 50))
-    assert _TileRun._rows_of_strip(SimpleNamespace(image=SimpleNamespace(shape=(400, 50, 1)))) == expected
+    monkeypatch.setattr("segkit.segmentation.large_results.bytes_left", lambda: int(n_rows * 6 * 80 * 50))
+    assert (
+        RegionResults._rows_of_strip(SimpleNamespace(image=SimpleNamespace(shape=(400, 50, 1)))) == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -681,7 +806,10 @@ def test_labels_are_zarr_for_zarr_and_tiff_for_all_others(image, labels):
     job = Job(Path("in", image), image, 0)
     assert job.mask == Path(labels)
     assert job.places("probability") == [Path("probability", labels)]
-    assert not job.places("overlay")
+    assert job.places("objects") == [Path("objects", labels)]
+    assert job.places("overlay") == [Path("overlay", image).with_suffix(".png")]
+    assert job.places("geojson") == [Path("geojson", image).with_suffix(".geojson")]
+    assert not job.places("rois")
 
 
 @pytest.mark.parametrize(
@@ -700,7 +828,7 @@ def test_workers_find_image_and_output_wherever_they_start(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     path = written("tiff", Path("in"), picture(5, (90, 80))[0])
     with open_large(path) as image:
-        maps = _TileMaps(fitted, image, 0)
+        maps = _TileMaps(fitted, image, 0, [fitted.classifier_])
         [tile] = fitted.bank_.tiles(image.shape)
         expected = maps(tile)
     decider = _Decider(maps, None, None, Path("out"))
