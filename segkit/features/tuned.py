@@ -616,21 +616,24 @@ def _loss(scores: torch.Tensor, targets: torch.Tensor, *, n_parts: int) -> torch
 
     if not n_parts:
         return cross_entropy_and_dice(scores, targets)
-    labelled = targets != UNLABELLED
-    classes, depth = (targets // n_parts).where(labelled, UNLABELLED), targets % n_parts / (n_parts - 1)
-    by_class = cross_entropy_and_dice(scores[:, :-1], classes)
-    return by_class + _WEIGHT_OF_DEPTH * soft_cross_entropy_and_dice(scores[:, -1:], depth, labelled)
+    classes, parts = targets // (n_parts + 1), targets % (n_parts + 1)
+    is_known = (targets != UNLABELLED) & (parts < n_parts)
+    by_class = cross_entropy_and_dice(scores[:, :-1], classes.where(targets != UNLABELLED, UNLABELLED))
+    depth = (parts / (n_parts - 1)).clamp(max=1)
+    return by_class + _WEIGHT_OF_DEPTH * soft_cross_entropy_and_dice(scores[:, -1:], depth, is_known)
 
 
 def _count_parts(parts: Sequence[IdArray], n_classes: int) -> int:
     """Count the parts of objects to learn; 0 if they tell no more than classes, or if a byte does not hold all pairs."""
     n_parts = 1 + max((int(mask[mask != UNLABELLED].max(initial=0)) for mask in parts), default=0)
-    return n_parts if n_parts >= LEAST_PARTS and n_classes * n_parts <= UNLABELLED else 0
+    return n_parts if n_parts >= LEAST_PARTS and n_classes * (n_parts + 1) <= UNLABELLED else 0
 
 
 def _pair(ids: IdArray, parts: IdArray, n_parts: int) -> IdArray:
-    """Join class ids and parts of objects in one number, which crops are varied with."""
-    return np.where(ids == UNLABELLED, ids, ids * np.uint8(n_parts) + parts)
+    """Join class ids and parts of objects, of which some may be unknown, in one number, which crops are varied with."""
+    return np.where(
+        ids == UNLABELLED, ids, ids * np.uint8(n_parts + 1) + np.minimum(parts, np.uint8(n_parts))
+    )
 
 
 def _hold_out(ids: Sequence[IdArray], n_folds: int) -> list[list[NDArray[np.bool_]]]:

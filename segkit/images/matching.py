@@ -204,15 +204,13 @@ def pair(images: str | Path, masks: str | Path, *, only_annotated: bool = False)
 
 
 def match_objects(images: str | Path, objects: Path, masks: Matches, *, only_annotated: bool) -> Matches:
-    """Match images with files of objects as `match` does with masks; images with a mask need objects, if any has."""
+    """Match images with files of objects as `match` does with masks; with `only_annotated` some may have none."""
     found = match(images, objects, only_annotated=only_annotated, can_leave_out=False)
-    stems = {entry.stem for entry in found.pairs}
+    stems, found.notes = {entry.stem for entry in found.pairs}, []  # told of the masks already
     lacking = [entry.stem for entry in masks.pairs if entry.stem not in stems]
     if only_annotated and lacking and not found.faults:
-        told = f"of the same name in {objects} ({first_few(lacking)}): add or rename the objects"
-        found.faults.append(
-            InputError(f"{count(len(lacking), 'image')} with a mask and without objects {told}")
-        )
+        told = f"in {objects} ({first_few(lacking)}): not known which objects are there"
+        found.notes.append(f"{count(len(lacking), 'image')} with a mask and without objects {told}")
     return found
 
 

@@ -225,6 +225,7 @@ def survey(
         objects = match_objects(images, Path(instances), matched, only_annotated=only_annotated)
         known = {str(fault) for fault in found.faults}
         found.faults += [fault for fault in objects.faults if str(fault) not in known]
+        found.notes += objects.notes
     reader = PairReader(reading, [entry.image for entry in matched.pairs], options)
     found.reading = reader.reading
     for item in reader.read(matched.pairs, None if objects is None else objects.pairs):
@@ -302,11 +303,14 @@ def _interpret(found: Survey, options: MaskOptions, *, has_objects: bool, has_bl
     found.notes += _scribbles(values_of, options.unlabelled, shown, has_blank=has_blank)
     if has_objects:
         objects = {item.page.stem: item.objects for item in found.items if item.objects is not None}
-        found.objects = objects
         found.attempt(check_numbers, objects, key="data.instances", cure="give them as masks")
         ids_of = {stem: label_map.encode(masks[stem].values) for stem in objects}
         labels_of = {stem: mask.labels for stem, mask in objects.items()}
         found.notes += describe_broken(objects) + compare_with_classes(labels_of, ids_of, label_map.names[0])
+        found.objects = {
+            stem: objects.get(stem) or Mask(np.zeros(mask.values.shape, dtype=np.int32))
+            for stem, mask in masks.items()
+        }
 
 
 class PairReader(Findings):
@@ -341,9 +345,8 @@ class PairReader(Findings):
             masks = None if file is None else self.attempt(self._masks.pages, file, *of_image)
             numbers: Sequence[Mask | None] | None = [None] * len(pages)
             # an image without objects among others is told of where files are matched
-            if objects is not None:
-                path = objects_of.get(entry.stem)
-                own = None if path is None else self.attempt(self._objects.open, path)
+            if (path := objects_of.get(entry.stem)) is not None:
+                own = self.attempt(self._objects.open, path)
                 numbers = None if own is None else self.attempt(self._objects.pages, own, *of_image)
             for page, mask, one in zip(pages, masks or (), numbers or (), strict=False):
                 if page is not None:

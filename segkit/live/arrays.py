@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from segkit._common.arrays import as_array
 from segkit._common.files import write_text
 from segkit.errors import InputError, OutputError, count
+from segkit.images.pixel_size import PixelSize
 from segkit.images.read import check_image, to_float
-from segkit.images.write import save_as, write_mask
+from segkit.images.write import save_as, write_labels, write_mask
 from segkit.live.classes import LabelClass, without_class
 from segkit.live.drawing import Drawing, has_labels
 from segkit.live.project import BaseProject, ImageEntry
@@ -117,6 +118,17 @@ class ArrayProject(BaseProject):
         self._entry(key)
         return to_float(self._pixels[key], name=key)
 
+    @property
+    def objects(self) -> Path | None:
+        """Folder of the checked objects, as `training_files` writes them; None without a folder."""
+        return None if self.output is None else self.output / "objects"
+
+    def stored(self, key: str) -> tuple[NDArray[Any], PixelSize | None, tuple[str, ...]]:
+        """Return an image with its own values; the size of a pixel and names of channels are not known."""
+        self._entry(key)
+        pixels = self._pixels[key]
+        return pixels[:, :, 0] if pixels.shape[2] == 1 else pixels, None, ()
+
     def labels(self, key: str) -> Drawing:
         """Return the label image of an image."""
         self._entry(key)
@@ -147,8 +159,12 @@ class ArrayProject(BaseProject):
         for key, stem in stems.items():
             image, mask = images / f"{stem}.tif", masks / f"{stem}.png"
             _write_image(image, self._pixels[key])
-            write_mask(mask, self._drawings[key].snapshot()[0])
+            labels, numbers, _ = self._drawings[key].snapshot_of_objects()
+            write_mask(mask, labels)
             written += [image, mask]
+            if numbers.any():
+                written.append(self.output / "objects" / f"{stem}.tif")
+                write_labels(written[-1], numbers)
         for path in former - set(written):
             path.unlink(missing_ok=True)
         listed = {key: f"{stem}.tif" for key, stem in stems.items()}
@@ -164,7 +180,9 @@ class ArrayProject(BaseProject):
             stems = set()
         images, masks = output / "images", output / "masks"
         ours = {images / f"{stem}.tif" for stem in stems} | {masks / f"{stem}.png" for stem in stems}
-        there = {path for folder in (images, masks) if folder.is_dir() for path in folder.iterdir()}
+        objects = output / "objects"
+        ours |= {objects / f"{stem}.tif" for stem in stems}
+        there = {path for folder in (images, masks, objects) if folder.is_dir() for path in folder.iterdir()}
         if foreign := sorted(there - ours):
             raise OutputError(
                 f"{foreign[0]}: {count(len(foreign), 'file')} of another origin where images and masks are to be "

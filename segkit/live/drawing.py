@@ -1,5 +1,7 @@
 """The label image of one image, stroke by stroke, with unlimited undo and redo.
 
+Beside its label a pixel may have the number of an object that somebody has checked. It loses it with its label.
+
 A step keeps the pixels it changed, before and after, within their bounding box and compressed. Its memory grows with
 the stroke, not with the image.
 """
@@ -18,6 +20,10 @@ from segkit.errors import InputError
 from segkit.images.labels import UNLABELLED
 
 _LEVEL = 1  # runs of one value compress well at any level
+# A pixel is 32 bits: its label in the lowest eight, the number of its object above.
+_PIXEL = np.dtype("<u4")
+_BITS_OF_LABEL = 8
+MOST_OBJECTS = 2**24 - 1
 
 
 class Patch(NamedTuple):
@@ -46,6 +52,8 @@ class Drawing:
     ----------
     labels : array-like of shape (H, W), uint8
         Labels to begin with, copied; 255 marks pixels without a label.
+    numbers : array-like of shape (H, W), int, optional
+        Numbers of checked objects to begin with, 0 elsewhere.
 
     Attributes
     ----------
@@ -71,14 +79,14 @@ class Drawing:
     Patch(corner=(1, 1), values=array([[255, 255, 255]], dtype=uint8))
     """
 
-    def __init__(self, labels: ArrayLike) -> None:
-        array = np.array(labels)
+    def __init__(self, labels: ArrayLike, numbers: ArrayLike | None = None) -> None:
+        array = np.asarray(labels)
         if array.ndim != 2 or array.dtype != np.uint8:
             raise InputError(
                 f"labels of shape {array.shape} and dtype {array.dtype}, expected (H, W) of uint8"
             )
         self.version = 0
-        self._labels = array
+        self._pixels = _join(array, 0 if numbers is None else np.asarray(numbers))
         self._done: list[list[_Piece]] = []
         self._undone: list[list[_Piece]] = []
         self._stroke: object | None = None
@@ -92,14 +100,24 @@ class Drawing:
     @property
     def labels(self) -> NDArray[np.uint8]:
         """The label image now, (H, W) uint8, a view that follows changes and cannot be written to."""
-        view = self._labels.view()
+        view = self._pixels.view(np.uint8)[:, :: _PIXEL.itemsize]
         view.flags.writeable = False
         return view
 
     @property
+    def numbers(self) -> NDArray[np.int32]:
+        """The numbers of checked objects now, (H, W) int32, 0 elsewhere; a copy."""
+        return (self._pixels >> _BITS_OF_LABEL).astype(np.int32)
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether any object is checked."""
+        return bool((self._pixels >= 1 << _BITS_OF_LABEL).any())
+
+    @property
     def shape(self) -> tuple[int, int]:
         """Height and width in pixels."""
-        return self._labels.shape[0], self._labels.shape[1]
+        return self._pixels.shape[0], self._pixels.shape[1]
 
     @property
     def can_undo(self) -> bool:
@@ -114,7 +132,12 @@ class Drawing:
     def snapshot(self) -> tuple[NDArray[np.uint8], int]:
         """Copy the label image, (H, W) uint8, and give the version it is of."""
         with self._guard:
-            return self._labels.copy(), self.version
+            return self.labels.copy(), self.version
+
+    def snapshot_of_objects(self) -> tuple[NDArray[np.uint8], NDArray[np.int32], int]:
+        """Copy the label image and the numbers of checked objects, and give the version they are of."""
+        with self._guard:
+            return self.labels.copy(), self.numbers, self.version
 
     def paint(
         self, corner: tuple[int, int], mask: ArrayLike, value: int, *, stroke: object | None = None
@@ -137,10 +160,26 @@ class Drawing:
             return Patch((top, left), np.zeros((0, 0), dtype=np.uint8))
         row, col = (top, left) - first
         with self._guard:
-            now = self._labels[top:bottom, left:right]
-            after = np.where(mask[row : row + bottom - top, col : col + right - left], np.uint8(value), now)
+            now = self._pixels[top:bottom, left:right]
+            changes = mask[row : row + bottom - top, col : col + right - left] & (_labels_of(now) != value)
+            after = np.where(changes, _PIXEL.type(value), now)
             self._change((top, left), after, stroke)
-            return Patch((top, left), after)
+            return Patch((top, left), _labels_of(after))
+
+    def put(
+        self,
+        corner: tuple[int, int],
+        mask: NDArray[np.bool_],
+        labels: NDArray[np.uint8],
+        numbers: NDArray[Any],
+    ) -> Patch:
+        """Give the pixels of a mask labels and numbers of objects, (h, w) each, in one step, in a box of the image."""
+        top, left = corner
+        with self._guard:
+            now = self._pixels[top : top + mask.shape[0], left : left + mask.shape[1]]
+            after = np.where(mask, _join(labels, numbers), now)
+            self._change(corner, after, None)
+            return Patch(corner, _labels_of(after))
 
     def fill_unlabelled(self, values: ArrayLike) -> Patch:
         """Label every pixel without a label as another label image (H, W) of uint8 does, in one step.
@@ -153,9 +192,9 @@ class Drawing:
                 f"labels of shape {values.shape} and dtype {values.dtype}, expected {self.shape} of uint8"
             )
         with self._guard:
-            after = np.where(self._labels == UNLABELLED, values, self._labels)
+            after = np.where(self.labels == UNLABELLED, values.astype(_PIXEL), self._pixels)
             self._change((0, 0), after, None)
-            return Patch((0, 0), after)
+            return Patch((0, 0), _labels_of(after))
 
     def undo(self) -> Patch | None:
         """Take the last step back; gives the labels of its box, or None if there is none."""
@@ -172,9 +211,9 @@ class Drawing:
         with self._guard:
             self._done, self._undone, self._stroke = [], [], None
 
-    def _change(self, corner: tuple[int, int], after: NDArray[np.uint8], stroke: object | None) -> None:
+    def _change(self, corner: tuple[int, int], after: NDArray[np.uint32], stroke: object | None) -> None:
         top, left = corner
-        box = self._labels[top : top + after.shape[0], left : left + after.shape[1]]
+        box = self._pixels[top : top + after.shape[0], left : left + after.shape[1]]
         changed = box != after
         if not changed.any():
             if stroke != self._stroke:
@@ -203,15 +242,25 @@ class Drawing:
         pieces = steps.pop()[::-1]
         others.append([piece._replace(before=piece.after, after=piece.before) for piece in pieces])
         for piece in pieces:
-            values = np.frombuffer(zlib.decompress(piece.before), dtype=np.uint8).reshape(piece.shape)
+            values = np.frombuffer(zlib.decompress(piece.before), dtype=_PIXEL).reshape(piece.shape)
             (row, col), (height, width) = piece.corner, piece.shape
-            self._labels[row : row + height, col : col + width] = values
+            self._pixels[row : row + height, col : col + width] = values
         self._stroke = None
         self.version += 1
         corners = np.array([piece.corner for piece in pieces])
         top, left = corners.min(axis=0).tolist()
         bottom, right = (corners + [piece.shape for piece in pieces]).max(axis=0).tolist()
-        return Patch((top, left), self._labels[top:bottom, left:right].copy())
+        return Patch((top, left), self.labels[top:bottom, left:right].copy())
+
+
+def _join(labels: NDArray[np.uint8], numbers: NDArray[Any] | int) -> NDArray[np.uint32]:
+    """Join labels with the numbers of objects, which only labelled pixels have."""
+    kept = np.where(labels == UNLABELLED, 0, numbers).astype(_PIXEL)
+    return np.asarray(kept << _BITS_OF_LABEL | labels.astype(_PIXEL), dtype=_PIXEL)
+
+
+def _labels_of(pixels: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    return (pixels & UNLABELLED).astype(np.uint8)
 
 
 def has_labels(labels: NDArray[Any]) -> bool:

@@ -80,7 +80,8 @@ class Status:
 class Objects:
     """Objects of a predicted image, and the generation of the prediction.
 
-    Labels are (H, W) int32: 0 for the background, objects 1 to `count`. `rule` says in words how they were found.
+    Labels are (H, W) int32: 0 for the background, objects 1 to `count`. `rule` says in words how they were found, and
+    `checked` are the numbers of those that were corrected or accepted by hand.
     """
 
     key: str
@@ -88,6 +89,7 @@ class Objects:
     labels: NDArray[np.int32]
     count: int
     rule: str
+    checked: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tifffile
@@ -91,7 +91,7 @@ def write_project(path: Path, stored: StoredProject) -> None:
     _store(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def write_labels(path: Path, pages: Sequence[NDArray[np.uint8]]) -> None:
+def write_labels(path: Path, pages: Sequence[NDArray[Any]]) -> None:
     """Write a label image, (H, W) for each page, as PNG or TIFF as its name says; without pages remove it."""
     if not pages:
         try:
@@ -185,7 +185,7 @@ def _relative(folder: Path, start: Path) -> str:
         return folder.resolve().as_posix()
 
 
-def _save_pages(path: Path, pages: Sequence[NDArray[np.uint8]]) -> None:
+def _save_pages(path: Path, pages: Sequence[NDArray[Any]]) -> None:
     with tifffile.TiffWriter(path) as file:
         for page in pages:
             file.write(page, photometric="minisblack", compression="zlib", metadata=None)

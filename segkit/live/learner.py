@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +67,7 @@ class Labelled:
     digest: str
     counts: dict[int, int]  # by mask value
     first: dict[int, IntArray]  # flat indices of the pixels that are drawn first, by mask value
+    has_objects: bool = False  # that somebody has checked
 
     @property
     def is_sparse(self) -> bool:
@@ -73,8 +75,8 @@ class Labelled:
         return sum(self.counts.values()) < HALF * self.shape[0] * self.shape[1]
 
     @classmethod
-    def of(cls, labels: NDArray[np.uint8]) -> Labelled:
-        """Find the labelled pixels of a label image (H, W)."""
+    def of(cls, labels: NDArray[np.uint8], numbers: NDArray[np.int32] | None = None) -> Labelled:
+        """Find the labelled pixels of a label image (H, W), of which some may belong to checked objects."""
         flat = labels.ravel()
         at = np.flatnonzero(flat != UNLABELLED)
         values = flat[at]
@@ -83,12 +85,16 @@ class Labelled:
             for value, number in zip(*np.unique(values, return_counts=True), strict=True)
         }
         first = {value: _first(at[values == value]) for value in counts}
-        return cls(labels.shape, digest_labels(labels), counts, first)
+        has_objects = numbers is not None and bool(numbers.any())
+        return cls(labels.shape, digest_labels(labels, numbers), counts, first, has_objects)
 
 
-def digest_labels(labels: NDArray[np.uint8]) -> str:
-    """Hash a label image (H, W)."""
-    return digest_arrays({"labels": labels})
+def digest_labels(labels: NDArray[np.uint8], numbers: NDArray[np.int32] | None = None) -> str:
+    """Hash a label image (H, W), and the numbers of checked objects, if there are any."""
+    arrays: dict[str, NDArray[Any]] = {"labels": labels}
+    if numbers is not None and numbers.any():
+        arrays["objects"] = numbers
+    return digest_arrays(arrays)
 
 
 def _first(pixels: IntArray) -> IntArray:

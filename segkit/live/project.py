@@ -23,6 +23,7 @@ from segkit.images.labels import UNLABELLED
 from segkit.images.listing import list_folder
 from segkit.images.masks import size_fault
 from segkit.images.outputs import refuse_nesting
+from segkit.images.pixel_size import PixelSize, find_pixel_size
 from segkit.images.read import IMAGE_EXTENSIONS, check_image, count_pages, read_mask
 from segkit.images.reading import Reading
 from segkit.images.stems import find_images, name_of, root_of, stem_of
@@ -81,6 +82,19 @@ class BaseProject(ABC):
         """Return the label image of an image."""
 
     @abstractmethod
+    def stored(self, key: str) -> tuple[NDArray[Any], PixelSize | None, tuple[str, ...]]:
+        """Return an image with its own values, the size of a pixel, and the names of its channels."""
+
+    @property
+    @abstractmethod
+    def objects(self) -> Path | None:
+        """Folder of the checked objects; None if there is no folder."""
+
+    def _has_objects(self, key: str) -> bool:
+        """Return whether objects of an image have been checked."""
+        return self._drawings[key].has_objects
+
+    @abstractmethod
     def annotated(self) -> list[str]:
         """List the names of images with labels, in the order of `images`."""
 
@@ -128,8 +142,14 @@ class BaseProject(ABC):
                 drawing.forget()
 
     def training_options(self) -> dict[str, Any]:
-        """Return the options with which `segkit.images.load_pairs` reads the label images."""
-        return {"labels": {one.value: one.name for one in self.classes}, "unlabelled": UNLABELLED}
+        """Return the options with which `segkit.images.load_pairs` reads the label images, and checked objects."""
+        options: dict[str, Any] = {
+            "labels": {one.value: one.name for one in self.classes},
+            "unlabelled": UNLABELLED,
+        }
+        if self.objects is not None and any(map(self._has_objects, self.annotated())):
+            options["instances"] = str(self.objects)
+        return options
 
     def _entry(self, key: str) -> ImageEntry:
         if key not in self._by_key:
@@ -193,7 +213,8 @@ class Project(BaseProject):
     -----
     Label images are ``masks/STEM.png``, or ``masks/STEM.tif`` with a page for each page of the image. A pixel has the
     value of its class, or 255 without a label: `segkit.images.load_pairs` reads them with `training_options`. There is
-    no label image of an image without labels. A file is written whole or not at all.
+    no label image of an image without labels. Objects that were checked are numbered in ``objects/STEM.tif``. A file is
+    written whole or not at all.
 
     Examples
     --------
@@ -301,7 +322,11 @@ class Project(BaseProject):
             self._stamps.setdefault(path, stamp_of(path))
             stored = self._stored_labels(entry)
             shape = self._shapes[entry.stem][entry.page]
-            drawing = Drawing.blank(shape) if stored is None else Drawing(stored)
+            drawing = (
+                Drawing.blank(shape)
+                if stored is None
+                else Drawing(stored, self._stored_numbers(entry, stored))
+            )
             self._drawings[key], self._saved[key] = drawing, drawing.version
             return drawing
 
@@ -317,17 +342,23 @@ class Project(BaseProject):
             drawing = self._drawings.get(key)
             if drawing is None:
                 return 0
-            labels, version = drawing.snapshot()
-            path = self.label_path(key)
-            now = stamp_of(path)
-            if now is not None and now != self._stamps.get(path):
-                raise OutputError(
-                    f"{path}: changed by another program since segkit read it: move that file elsewhere, and the labels "
-                    "drawn here are written; or end segkit to keep it. Nothing is lost as long as this program runs"
-                )
+            labels, numbers, version = drawing.snapshot_of_objects()
+            of_labels, of_objects = self.label_path(key), self.objects_path(key)
+            has_objects = of_objects in self._stamps or bool(numbers.any())
+            for path in (of_objects, of_labels) if has_objects else (of_labels,):
+                now = stamp_of(path)
+                if now is not None and now != self._stamps.get(path):
+                    raise OutputError(
+                        f"{path}: changed by another program since segkit read it: move that file elsewhere, and the labels "
+                        "drawn here are written; or end segkit to keep it. Nothing is lost as long as this program runs"
+                    )
+            if has_objects:  # first: those that their labels do not follow are forgotten
+                objects = self._pages_of_objects_with(entry, numbers)
+                write_labels(of_objects, objects if any(page.any() for page in objects) else [])
+                self._stamps[of_objects] = stamp_of(of_objects)
             pages = [labels] if entry.n_pages == 1 else self._pages_with(entry, labels)
-            write_labels(path, pages if any(map(has_labels, pages)) else [])
-            self._stamps[path] = stamp_of(path)
+            write_labels(of_labels, pages if any(map(has_labels, pages)) else [])
+            self._stamps[of_labels] = stamp_of(of_labels)
             digests = {name: digest for name, digest in self._stored.digests.items() if name != key}
             self._on_disk.discard(key)
             if has_labels(labels):
@@ -352,6 +383,21 @@ class Project(BaseProject):
     def masks(self) -> Path:
         """Folder of the label images."""
         return self.output / "masks"
+
+    def objects_path(self, key: str) -> Path:
+        """Return the file of the checked objects of an image; it exists if there are any."""
+        return self.objects / self.label_path(key).relative_to(self.masks).with_suffix(".tif")
+
+    @property
+    def objects(self) -> Path:
+        """Folder of the checked objects."""
+        return self.output / "objects"
+
+    def stored(self, key: str) -> tuple[NDArray[Any], PixelSize | None, tuple[str, ...]]:
+        """Read an image with the values of its file, the size of a pixel, and the names of its channels."""
+        entry = self._entry(key)
+        stack = self.reading.read(entry.path)
+        return stack.pages[entry.page], find_pixel_size(entry.path).size, stack.layout.channels
 
     def annotated(self) -> list[str]:
         """List the keys of images with labels, saved or not, in the order of `images`."""
@@ -521,8 +567,22 @@ class Project(BaseProject):
             raise InputError(f"{path}: holds {odd}: add classes of these values, or move the file elsewhere")
         return labels.astype(np.uint8)
 
-    def _read_label_pages(self, entry: ImageEntry) -> list[NDArray[Any]]:
-        path = self.label_path(entry.key)
+    def _stored_numbers(self, entry: ImageEntry, labels: NDArray[np.uint8]) -> NDArray[Any] | None:
+        """Read the checked objects of a page from disk, if there are any; those of the background are none."""
+        path = self.objects_path(entry.key)
+        if not path.is_file():
+            return None
+        self._stamps.setdefault(path, stamp_of(path))
+        numbers = self._read_label_pages(entry, path)[entry.page]
+        if numbers.shape != labels.shape:
+            cure = f"move {path} elsewhere and open the folder again; labels are kept"
+            raise size_fault(
+                entry.path, labels.shape, numbers.shape, kind="label image of objects", cure=cure
+            )
+        return np.where(labels == self.classes[0].value, 0, numbers)
+
+    def _read_label_pages(self, entry: ImageEntry, path: Path | None = None) -> list[NDArray[Any]]:
+        path = self.label_path(entry.key) if path is None else path
         try:
             pages = read_mask(path)
         except InputError as fault:
@@ -545,6 +605,22 @@ class Project(BaseProject):
             pages = [np.full(shape, UNLABELLED, dtype=np.uint8) for shape in self._shapes[entry.stem]]
         pages[entry.page] = labels
         return [page.astype(np.uint8) for page in pages]
+
+    def _pages_of_objects_with(
+        self, entry: ImageEntry, numbers: NDArray[np.int32]
+    ) -> list[NDArray[np.integer]]:
+        """Return the checked objects of all pages of a file, one of them new."""
+        path = self.objects_path(entry.key)
+        pages = self._read_label_pages(entry, path) if entry.n_pages > 1 and path.is_file() else []
+        if not pages:
+            pages = [np.zeros(shape, dtype=np.uint16) for shape in self._shapes[entry.stem]]
+        pages[entry.page] = numbers
+        dtype = np.uint16 if max(int(page.max()) for page in pages) < 2**16 else np.uint32
+        return [page.astype(dtype) for page in pages]
+
+    def _has_objects(self, key: str) -> bool:
+        drawing = self._drawings.get(key)
+        return self.objects_path(key).is_file() if drawing is None else drawing.has_objects
 
     def _stored_or_drawn(self, key: str) -> NDArray[Any]:
         entry = self._entry(key)

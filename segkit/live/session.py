@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -56,8 +56,9 @@ from segkit.live.events import (
 from segkit.live.features import Box, ImageFeatures
 from segkit.live.learner import Labelled, Learner, LiveModel, digest_labels
 from segkit.live.network import NetworkTrainer
+from segkit.live.objects import ObjectEditor, PredictedObjects
 from segkit.live.project import Project
-from segkit.objects.annotated import AnnotatedRegions
+from segkit.objects.annotated import AnnotatedRegions, splitter_of
 from segkit.segmentation.object_model import ObjectModel
 from segkit.segmentation.segmenter import Segmenter, default_bank, load
 from segkit.segmentation.summary import HeldOutScores
@@ -129,6 +130,8 @@ class LiveSession:
     ----------
     live : bool
         Whether the model is refitted after each stroke.
+    objects : ObjectEditor
+        Objects of the images, and corrections by hand.
 
     Raises
     ------
@@ -204,6 +207,7 @@ class LiveSession:
         self._read: tuple[str, OpenedModel] | None = None
         self._network: OpenedModel | None = None  # of the labels as they are
         self._told_network: Network | None = None
+        self.objects = ObjectEditor(project, self._objects_of, self._labels_changed)
         self._live = True
         self._listeners: list[Listener] = []
         self._features: OrderedDict[str, ImageFeatures] = OrderedDict()
@@ -422,10 +426,14 @@ class LiveSession:
         With labels of fewer than two classes, while a network is trained, and if there is one of these labels already, it
         raises an InputError. What is missing for the training is told by a `Failed` event.
         """
-        masks = {key: self.project.labels(key).snapshot()[0] for key in self.project.annotated()}
+        drawn = {key: self.project.labels(key).snapshot_of_objects() for key in self.project.annotated()}
+        masks = {key: labels for key, (labels, _, _) in drawn.items()}
         if len({value for mask in masks.values() for value in np.unique(mask)} - {UNLABELLED}) < 2:
             raise InputError("too little is labelled yet: draw strokes of two classes or more, then train")
-        digest = self._digest_of({key: digest_labels(mask) for key, mask in masks.items()})
+        digest = self._digest_of(
+            {key: digest_labels(labels, numbers) for key, (labels, numbers, _) in drawn.items()}
+        )
+        numbered = [numbers for _, numbers, _ in drawn.values()]
         if digest == self._trainer.trained:
             raise InputError("the network knows all labels: draw where it errs, then train it again")
         images = {key: self.project.image(key) for key in masks}  # refused if not the one that was labelled
@@ -442,6 +450,7 @@ class LiveSession:
                 self._network_config.build(),
                 images=[with_channels(image, n_channels) for image in images.values()],
                 masks=list(masks.values()),
+                instances=numbered if any(map(np.any, numbered)) else None,
                 label_map=LabelMap(options["labels"], options["unlabelled"]),
             )
         self._tell_network()
@@ -456,17 +465,8 @@ class LiveSession:
         Returns mask values (H, W) uint8, and probabilities (H, W, n_classes) float32 of the classes that the model
         knows. Without a model, trained by strokes of two classes or opened, it raises an InputError.
         """
-        if key != self._shown:
-            self._look_again(key)
         with self._work:
-            self._refit_if_due()
-            canvas = self._canvas
-            is_new = canvas is not None and (canvas.key, canvas.generation) == (key, self._generation)
-            if canvas is None or not is_new or canvas.opened is not self._opened_model:
-                canvas = self._new_canvas(key)
-            if canvas is None:
-                raise InputError("nothing is predicted yet: draw strokes of two classes or more")
-            return canvas.whole()
+            return self._canvas_of(key).whole()
 
     def suggest(self, key: str) -> Advised:
         """Find where annotation would teach most: in an image, and which other image; see `segkit.live.advice`.
@@ -515,7 +515,20 @@ class LiveSession:
         """Wait until labels are saved and the shown image is painted; False if it took longer than `timeout` seconds."""
         return self._is_idle.wait(timeout)
 
-    # What follows runs in the threads of the session.
+    # What follows runs in the threads of the session, or while no other work is done.
+
+    def _canvas_of(self, key: str) -> Canvas:
+        """Return the prediction of an image by the model as it is."""
+        if key != self._shown:
+            self._look_again(key)
+        self._refit_if_due()
+        canvas = self._canvas
+        is_new = canvas is not None and (canvas.key, canvas.generation) == (key, self._generation)
+        if canvas is None or not is_new or canvas.opened is not self._opened_model:
+            canvas = self._new_canvas(key)
+        if canvas is None:
+            raise InputError("nothing is predicted yet: draw strokes of two classes or more")
+        return canvas
 
     def _run(self) -> None:
         while not self._closing:
@@ -693,7 +706,8 @@ class LiveSession:
             with self._leaving_out(key):
                 drawing = self.project.labels(key)
             self._stale.discard(key)
-            self._labelled[key] = Labelled.of(drawing.snapshot()[0])
+            labels, numbers, _ = drawing.snapshot_of_objects()
+            self._labelled[key] = Labelled.of(labels, numbers)
             self._regions.pop(key, None)
 
     def _annotated(self) -> list[str]:
@@ -864,18 +878,41 @@ class LiveSession:
     def _find_objects(self, canvas: Canvas) -> None:
         if canvas.background != self.project.classes[0].value:
             return
+        found = self.objects.correct(canvas.key, self._predict_objects(canvas))
+        n_objects = int(found.labels.max(initial=0))
+        self._emit(Objects(canvas.key, canvas.generation, found.labels, n_objects, found.rule, found.checked))
+
+    def _predict_objects(self, canvas: Canvas) -> PredictedObjects:
+        """Find the objects of a prediction."""
+        values = canvas.whole()[0]
         if canvas.opened is not None and canvas.opened is self._opened:
             labels, rule = self._opened.find_objects(self.project.image(canvas.key))
-        else:
-            objects = self._objects()
-            ids = np.searchsorted(canvas.classes, canvas.whole()[0])
-            labels, rule = objects.splitter.split(ids), objects.rule
-        self._emit(Objects(canvas.key, canvas.generation, labels, int(labels.max(initial=0)), rule))
+            return PredictedObjects(values, labels, rule, self._opened.segmenter.objects_.splitter.least_area)
+        objects = self._objects()
+        labels = objects.splitter.split(np.searchsorted(canvas.classes, values))
+        return PredictedObjects(values, labels, objects.rule, objects.splitter.least_area)
+
+    def _objects_of(self, key: str) -> PredictedObjects:
+        """Find the objects of an image with the model as it is."""
+        with self._work:
+            canvas = self._canvas_of(key)
+            if canvas.background != self.project.classes[0].value:
+                raise InputError("objects need a background: draw strokes of the first class too")
+            self._read_labels()
+            return self._predict_objects(canvas)
 
     def _objects(self) -> ObjectModel:
         """Learn from the labels of all images how objects are told apart, as `export` does; never from a prediction."""
         id_of = np.full(UNLABELLED + 1, UNLABELLED, dtype=np.uint8)
         id_of[[one.value for one in self.project.classes]] = np.arange(len(self.project.classes))
+        numbered = [
+            self.project.labels(key).numbers
+            for key in sorted(self._labelled)
+            if self._labelled[key].has_objects
+        ]
+        if numbered:  # those that somebody has checked tell more than regions
+            usual = replace(splitter_of(numbered), landscape="distance")
+            return ObjectModel(usual.changed(**self._config.objects.changes), "instances")
         for key in self._labelled.keys() - self._regions.keys():
             self._regions[key] = AnnotatedRegions.of(id_of[self.project.labels(key).snapshot()[0]])
         found = ObjectModel.of_regions([self._regions[key] for key in sorted(self._labelled)])
@@ -1063,7 +1100,11 @@ def hand_over(
     files = HandOver(Path(model or project.output / _MODEL), masks, project.output / _OPTIONS, "", "")
     dataset = settings.data.load_pairs(images, masks)
     segmenter = trained or settings.build(z_spacing=dataset.z_spacing).fit(
-        dataset.images, dataset.masks, label_map=dataset.label_map, progress=progress
+        dataset.images,
+        dataset.masks,
+        instances=dataset.instances,
+        label_map=dataset.label_map,
+        progress=progress,
     )
     segmenter = segmenter.with_objects(**settings.objects.changes)
     segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)

@@ -32,6 +32,8 @@ IntArray = NDArray[np.int64]
 BYTES_OF_SPLITTING = 120
 _LONGEST_SIDE = 2048
 _SHORTEST_SIDE = 64
+# Pixels that a window grows by at first; then twice as many each time.
+_LEAST_GROWTH = 32
 
 
 class OnDisk(Protocol):
@@ -169,8 +171,7 @@ def blocks_of(shape: tuple[int, ...], side: int) -> Iterator[Window]:
 def _filled(splitter: Splitter, ids: OnDisk, block: Window) -> NDArray[Any]:
     """Fill the holes in a block, in a window that holds those that may be small enough."""
     largest = splitter.largest_hole
-    by = math.isqrt(int(largest)) + 1
-    window = block
+    by, window = math.isqrt(int(largest)) + 1, block
     while True:
         window = _grown(window, (True,) * 4, by)
         part = ids[window.region]
@@ -199,7 +200,7 @@ def _split_in(
 ) -> int:
     """Split all regions that reach into a block, and are not split yet; return the number of objects so far."""
     margin = splitter.reach + 1
-    window = block.grown(*[margin] * 4)
+    by, window = max(margin, _LEAST_GROWTH), block.grown(*[margin] * 4)
     while True:
         part, taken = filled[window.region], found[window.region] > 0
         inner = window.inside(block.region)
@@ -209,14 +210,14 @@ def _split_in(
             return n_found
         whole = np.logical_or.reduce(list(own.values()))
         if any(over := tuple(is_cut and bool(whole[strip].any()) for is_cut, strip in window.edges(margin))):
-            window = _grown(window, over, margin)
+            window, by = _grown(window, over, by), 2 * by
             continue
         given = np.zeros(part.shape, dtype=np.float32) if learnt is None else learnt[window.region]
         if splitter.needs_distance and not all(
             _has_distance(part == class_id, region, splitter.reach, window)
             for class_id, region in own.items()
         ):
-            window = _grown(window, window.cut, margin)
+            window, by = _grown(window, window.cut, by), 2 * by
             continue
         labels = found[window.region]
         for class_id, region in own.items():
@@ -247,11 +248,9 @@ def _has_distance(mask: NDArray[np.bool_], region: NDArray[np.bool_], reach: int
     return not (unknown & region).any()
 
 
-def _grown(window: Window, sides: tuple[bool, ...], least: int) -> Window:
-    """Grow a window on some sides, by half its size or more, if memory allows."""
-    height, width = (side.stop - side.start for side in window.region)
-    by = [max(least, length // 2) for length in (height, height, width, width)]
-    larger = window.grown(*(one if is_wanted else 0 for one, is_wanted in zip(by, sides, strict=True)))
+def _grown(window: Window, sides: tuple[bool, ...], by: int) -> Window:
+    """Grow a window by so many pixels on some sides, if memory allows."""
+    larger = window.grown(*(by if is_wanted else 0 for is_wanted in sides))
     height, width = (side.stop - side.start for side in larger.region)
     if height * width * BYTES_OF_SPLITTING > bytes_left():
         raise InputError(

@@ -46,7 +46,7 @@ from segkit.objects.hills import LabelArray
 from segkit.segmentation.alarms import Alarms
 from segkit.segmentation.held_out import N_FOLDS, Choice, Spread, hold_out, usual_penalty
 from segkit.segmentation.memory import require_memory
-from segkit.segmentation.object_model import ObjectModel, ObjectTraining, learn_from_regions
+from segkit.segmentation.object_model import ObjectModel, ObjectTraining, ids_of_objects, learn_from_regions
 from segkit.segmentation.regions import least_areas
 from segkit.segmentation.summary import TrainingSummary
 from segkit.segmentation.tensor_file import Arrays
@@ -146,7 +146,7 @@ def train(
         for n_pixels in (recipe.selection_pixels, recipe.training_pixels)
     )
     least = least_areas(ids, label_map.n_classes, recipe.smallest_region)
-    parts = None if instances is None else mark_parts(instances, ids)
+    parts = None if instances is None else mark_parts(instances, ids_of_objects(ids, instances))
     data = TrainingSet(images, ids, drawn, training, least, parts, checkpoint)
 
     # Select channels of each bank (section 4). Hold images out to choose penalty, threshold, probabilities and bank.

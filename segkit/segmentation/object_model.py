@@ -228,6 +228,16 @@ def check_instances(instances: Any, ids: Sequence[NDArray[np.uint8]]) -> list[La
     return [give_numbers(array) for array in arrays]
 
 
+def ids_of_objects(
+    ids: Sequence[NDArray[np.uint8]], instances: Sequence[LabelArray]
+) -> list[NDArray[np.uint8]]:
+    """Leave pixels of a class but of no object unlabelled: to what object they belong is not known."""
+    return [
+        np.where((mask > 0) & (labels == 0), np.uint8(UNLABELLED), mask)
+        for mask, labels in zip(ids, instances, strict=True)
+    ]
+
+
 def _fewest(labels: IntArray, n_labels: int) -> int:
     """Count the rarest label."""
     return int(np.bincount(labels, minlength=n_labels).min())
@@ -292,8 +302,8 @@ class ObjectTraining:
         for image, (decisions, parts) in sorted(found.items()):
             rule = self.rule.adapted_to(decisions)
             ids, probability = rule.segment(decisions), 1 - rule.probabilities(decisions)[:, :, 0]
-            labelled = self.ids[image] != UNLABELLED
-            yield Example(self.instances[image], ids, probability, expected_depth(parts), labelled)
+            [known] = ids_of_objects([self.ids[image]], [self.instances[image]])
+            yield Example(self.instances[image], ids, probability, expected_depth(parts), known != UNLABELLED)
 
     def _held_out_classifiers(
         self, X: FloatArray, drawn: PixelSample, groups: IntArray, others: NDArray[np.bool_]

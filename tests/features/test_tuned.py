@@ -137,8 +137,8 @@ def test_the_depth_in_objects_has_a_channel_of_its_own(n_classes):
         place = 0 if (target == UNLABELLED).any() else 1
         known = target != UNLABELLED
         np.testing.assert_array_equal(known, masks[place] != UNLABELLED)
-        np.testing.assert_array_equal(target[known] // 3, masks[place][known])
-        np.testing.assert_array_equal(target[known] % 3, parts[place][known])
+        np.testing.assert_array_equal(target[known] // 4, masks[place][known])
+        np.testing.assert_array_equal(target[known] % 4, parts[place][known])
     # also from the weights alone
     again = TunedBank(**OPTIONS)
     again.use_weights(bank.weights_used(np.arange(bank.n_channels()), 3))
@@ -147,14 +147,14 @@ def test_the_depth_in_objects_has_a_channel_of_its_own(n_classes):
 
 
 def test_the_loss_of_the_depth_is_added_to_that_of_classes(rng):
-    """The depth is the share of the core that a part has: 0, 1/2 and 1 of three parts."""
-    ids, parts = rng.integers(0, 2, (2, 4, 5)), rng.integers(0, 3, (2, 4, 5))
+    """The depth is the share of the core that a part has: 0, 1/2 and 1 of three parts, and the fourth stands for unknown."""
+    ids, parts = rng.integers(0, 2, (2, 4, 5)), rng.integers(0, 4, (2, 4, 5))
     nothing = rng.random(ids.shape) < 0.3
     scores = torch.from_numpy(rng.standard_normal((2, 3, 4, 5)))
-    pair = torch.from_numpy(np.where(nothing, UNLABELLED, 3 * ids + parts))
+    pair = torch.from_numpy(np.where(nothing, UNLABELLED, 4 * ids + parts))
     by_class = cross_entropy_and_dice(scores[:, :2], torch.from_numpy(np.where(nothing, UNLABELLED, ids)))
     depth = torch.from_numpy(parts / 2)
-    by_depth = soft_cross_entropy_and_dice(scores[:, 2:], depth, torch.from_numpy(~nothing))
+    by_depth = soft_cross_entropy_and_dice(scores[:, 2:], depth, torch.from_numpy(~nothing & (parts < 3)))
     assert tuned_module._loss(scores, pair, n_parts=3).item() == pytest.approx(
         (by_class + 2 * by_depth).item(), rel=1e-6
     )

@@ -1,0 +1,236 @@
+"""Objects of a live session, and how they are corrected by hand: what is corrected is annotated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import ndimage
+
+from segkit.errors import InputError
+from segkit.images import UNLABELLED
+from segkit.live.arrays import ArrayProject
+from segkit.live.drawing import MOST_OBJECTS, Drawing, Patch
+from segkit.live.project import Project
+from segkit.objects.correct import cut, pixels_of_line, with_checked
+from segkit.objects.hills import LabelArray
+from segkit.objects.measure import Table, measure
+
+Point = tuple[int, int]
+
+
+class FoundObjects(NamedTuple):
+    """Objects of an image as they are now.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (H, W), int32
+        0 for the background, objects from 1 in reading order.
+    checked : tuple of int
+        Numbers of the objects that were corrected or accepted.
+    values : ndarray of shape (H, W), uint8
+        Mask value of each pixel, predicted or labelled.
+    rule : str
+        How objects are told apart, in words.
+    """
+
+    labels: LabelArray
+    checked: tuple[int, ...]
+    values: NDArray[np.uint8]
+    rule: str
+
+
+class PredictedObjects(NamedTuple):
+    """Mask values of an image, objects that were found in it, how, and the least area of an object."""
+
+    values: NDArray[np.uint8]
+    labels: LabelArray
+    rule: str
+    least_area: float
+
+
+class ObjectEditor:
+    """Objects of the images of a session, and corrections by hand.
+
+    Objects are those of the prediction, but for those that were corrected or accepted, which stay as they are. A correction
+    labels the pixels of an object with its class, or with the background, so that the next model learns it; undo takes it
+    back. Checked objects also teach how large objects are, and a model that is exported how they are told apart.
+
+    An object is named by a pixel in it, (row, column): numbers change with the prediction. Each correction returns what
+    changed in the label image. An InputError says that there is no object at a pixel.
+    """
+
+    def __init__(
+        self,
+        project: Project | ArrayProject,
+        predict: Callable[[str], PredictedObjects],
+        changed: Callable[[str, Patch], None],
+    ) -> None:
+        self._project, self._predict, self._changed = project, predict, changed
+
+    def find(self, key: str) -> FoundObjects:
+        """Find the objects of an image with the model as it is; without one it raises an InputError."""
+        return self.correct(key, self._predict(key))
+
+    def correct(self, key: str, predicted: PredictedObjects) -> FoundObjects:
+        """Put checked objects in the place of those that were predicted."""
+        labels, numbers, _ = self._project.labels(key).snapshot_of_objects()
+        values = np.where(labels == UNLABELLED, predicted.values, labels)
+        found, checked = with_checked(
+            predicted.labels, numbers, labels == self._background, least_area=predicted.least_area
+        )
+        return FoundObjects(found, checked, values, predicted.rule)
+
+    def measure(self, key: str) -> Table:
+        """Measure the objects of an image: columns as of `segkit.objects.measure`, and ``checked``."""
+        found = self.find(key)
+        image, pixel_size, channels = self._project.stored(key)
+        names = {one.value: one.name for one in self._project.classes}
+        table = measure(found.labels, image, pixel_size=pixel_size, channels=channels)
+        table["class"] = np.array(
+            [names[value] for value in _class_of_each(found)[1:].tolist()], dtype=np.str_
+        )
+        return table | {"checked": np.isin(table["label"], found.checked)}
+
+    def accept(self, key: str, at: Point | None = None) -> Patch:
+        """Accept the object at a pixel as it is; without a pixel all objects, and all else as background."""
+        found = self.find(key)
+        if at is not None:
+            mask = self._mask_at(found, key, at)
+            return self._put(key, [(mask, _most_frequent(found.values[mask]), True)])
+        values = _class_of_each(found)
+        values[0] = self._background
+        everything = np.ones(found.labels.shape, dtype=bool)
+        drawing = self._project.labels(key)
+        return self._tell(key, drawing.put((0, 0), everything, values[found.labels], found.labels))
+
+    def delete(self, key: str, at: Point) -> Patch:
+        """Make the object at a pixel background."""
+        return self._put(key, [(self._mask_at(self.find(key), key, at), self._background, False)])
+
+    def merge(self, key: str, points: Sequence[Point]) -> Patch:
+        """Make one of the objects at several pixels, which touch one another."""
+        found = self.find(key)
+        masks = [self._mask_at(found, key, at) for at in points]
+        mask = np.logical_or.reduce(masks)
+        numbers = {int(found.labels[at]) for at in points}
+        if len(numbers) < 2:
+            raise InputError(f"{key}: these pixels lie in one object: give pixels of two or more")
+        if ndimage.label(mask)[1] > 1:
+            raise InputError(
+                f"{key}: these objects do not touch: draw the object that they are, with the gap"
+            )
+        return self._put(key, [(mask, _most_frequent(found.values[mask]), True)])
+
+    def split(self, key: str, line: Sequence[Point]) -> Patch:
+        """Cut objects along a line of points: each that it crosses from edge to edge becomes two or more."""
+        if len(line) < 2:
+            raise InputError(f"{key}: a line of {len(line)} points: give two or more")
+        found = self.find(key)
+        on_line, changes = pixels_of_line(line, found.labels.shape), []
+        for number in np.setdiff1d(found.labels[on_line], (0,)).tolist():
+            mask = found.labels == number
+            parts = cut(mask, on_line)
+            if (n_parts := int(parts.max())) > 1:
+                value = _most_frequent(found.values[mask])
+                changes += [(parts == part, value, True) for part in range(1, n_parts + 1)]
+        if not changes:
+            raise InputError(
+                f"{key}: the line cuts no object in two: draw it from outside to outside, across"
+            )
+        return self._put(key, changes)
+
+    def draw(self, key: str, corner: Point, mask: ArrayLike, *, value: int | None = None) -> Patch:
+        """Draw an object: the pixels of a mask (h, w) whose first pixel lies at `corner`.
+
+        It takes the place of objects of which it covers half or more: what it leaves of them is background. Its class is
+        theirs, unless a mask `value` is given, or the first after the background where nothing was.
+        """
+        drawing = self._project.labels(key)
+        drawn = _placed(drawing, corner, mask)
+        if not drawn.any():
+            raise InputError(f"{key}: the object has no pixel in the image: draw it there")
+        classes = [one.value for one in self._project.classes]
+        if value is not None and value not in classes[1:]:
+            told = ", ".join(map(str, classes[1:]))
+            raise InputError(f"{key}: value {value!r} is no class of objects: give one of {told}")
+        try:
+            found = self.find(key)
+        except InputError:  # nothing is predicted yet
+            empty = np.zeros(drawing.shape, dtype=np.int32)
+            nothing = PredictedObjects(np.full(drawing.shape, self._background, np.uint8), empty, "", 0)
+            found = self.correct(key, nothing)
+        areas = np.bincount(found.labels.ravel())
+        covered = np.bincount(found.labels[drawn], minlength=areas.size)
+        replaced = (2 * covered >= areas) & (covered > 0)
+        replaced[0] = False
+        former = replaced[found.labels]
+        if value is None:
+            value = _most_frequent(found.values[former]) if former.any() else classes[1]
+        return self._put(key, [(former & ~drawn, self._background, False), (drawn, value, True)])
+
+    @property
+    def _background(self) -> int:
+        return self._project.classes[0].value
+
+    def _mask_at(self, found: FoundObjects, key: str, at: Point) -> NDArray[np.bool_]:
+        row, col = at
+        height, width = found.labels.shape
+        number = int(found.labels[row, col]) if 0 <= row < height and 0 <= col < width else 0
+        if not number:
+            raise InputError(f"{key}: no object at row {row}, column {col}: give a pixel of one")
+        return np.asarray(found.labels == number)
+
+    def _put(self, key: str, changes: Sequence[tuple[NDArray[np.bool_], int, bool]]) -> Patch:
+        """Label the pixels of masks, each with a value, and number those that are objects, in one step."""
+        drawing = self._project.labels(key)
+        labels, numbers, _ = drawing.snapshot_of_objects()
+        number = int(numbers.max(initial=0))
+        for mask, value, is_object in changes:
+            number += is_object
+            labels[mask], numbers[mask] = value, number if is_object else 0
+        if number > MOST_OBJECTS:
+            raise InputError(
+                f"{key}: more than {MOST_OBJECTS:,} objects were numbered: export and begin anew"
+            )
+        changed = np.logical_or.reduce([mask for mask, _, _ in changes])
+        rows, cols = (np.flatnonzero(changed.any(axis=axis)) for axis in (1, 0))
+        box = slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1)
+        corner = int(rows[0]), int(cols[0])
+        return self._tell(key, drawing.put(corner, changed[box], labels[box], numbers[box]))
+
+    def _tell(self, key: str, patch: Patch) -> Patch:
+        self._changed(key, patch)
+        return patch
+
+
+def _class_of_each(found: FoundObjects) -> NDArray[np.uint8]:
+    """Find the most frequent mask value of each object, by its number."""
+    classes = np.zeros(int(found.labels.max(initial=0)) + 1, dtype=np.uint8)
+    pairs, counts = np.unique(found.labels.astype(np.int64) << 8 | found.values, return_counts=True)
+    order = np.argsort(counts, kind="stable")  # the most frequent one comes last, and stays
+    classes[pairs[order] >> 8] = pairs[order] & 255
+    return classes
+
+
+def _most_frequent(values: NDArray[Any]) -> int:
+    found, counts = np.unique(values, return_counts=True)
+    return int(found[counts.argmax()])
+
+
+def _placed(drawing: Drawing, corner: Point, mask: ArrayLike) -> NDArray[np.bool_]:
+    """Put a mask at its place in the image."""
+    mask = np.asarray(mask)
+    if mask.ndim != 2 or mask.dtype != np.bool_:
+        raise InputError(f"mask of shape {mask.shape} and dtype {mask.dtype}, expected (h, w) of bool")
+    placed = np.zeros(drawing.shape, dtype=bool)
+    first = np.asarray(corner, dtype=np.intp)
+    (top, left), (bottom, right) = (
+        np.clip(first, 0, drawing.shape),
+        np.clip(first + mask.shape, 0, drawing.shape),
+    )
+    row, col = (top, left) - first
+    placed[top:bottom, left:right] = mask[row : row + bottom - top, col : col + right - left]
+    return placed

@@ -1,0 +1,83 @@
+"""Objects corrected by hand: what was checked wins over what was found, and an object is cut along a line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+from skimage.draw import line as draw_line
+from skimage.measure import label
+
+from segkit.objects.hills import LabelArray, give_numbers
+
+# Share of an object that checked ones must cover to take its place as a whole.
+_COVERED = 0.5
+
+
+def with_checked(
+    found: LabelArray, checked: LabelArray, is_background: NDArray[np.bool_], *, least_area: float = 0
+) -> tuple[LabelArray, tuple[int, ...]]:
+    """Put checked objects in the place of those that were found there, and take background out.
+
+    Of an object that is checked in part, the rest stays if it is the larger part. What stays of an object may lie in pieces:
+    each is an object, unless it is too small.
+
+    Parameters
+    ----------
+    found, checked : ndarray of shape (H, W), int
+        Numbers of objects, 0 elsewhere.
+    is_background : ndarray of shape (H, W), bool
+        Pixels that are known to be of no object.
+    least_area : float, default=0
+        Smaller pieces are left out, in pixels.
+
+    Returns
+    -------
+    (ndarray of shape (H, W), int32, tuple of int)
+        Objects, numbered in reading order, and the numbers of those that were checked.
+    """
+    lost = (found > 0) & ((checked > 0) | is_background)
+    areas = np.bincount(found.ravel())
+    n_checked = np.bincount(found[checked > 0], minlength=areas.size)
+    is_gone = n_checked >= _COVERED * areas
+    is_gone[0] = False
+    is_cut = np.zeros(areas.size, dtype=bool)
+    is_cut[found[lost]] = True
+    kept = np.where(lost | is_gone[found], 0, found)
+    pieces = np.asarray(label(np.where(is_cut[kept], kept, 0), connectivity=1))  # type: ignore[no-untyped-call]
+    large = np.bincount(pieces.ravel()) >= max(least_area, 1)
+    pieces = np.where(large[pieces], pieces, 0)
+    whole = np.where(is_cut[kept], 0, kept)
+    n_whole, n_pieces = int(whole.max(initial=0)), int(pieces.max(initial=0))
+    joined = np.where(pieces > 0, pieces + n_whole, whole)
+    joined = np.where(checked > 0, checked + n_whole + n_pieces, joined)
+    numbers = give_numbers(joined)
+    return numbers, tuple(np.unique(numbers[checked > 0]).tolist())
+
+
+def pixels_of_line(line: Sequence[tuple[float, float]], shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Mark the pixels of an image (H, W) on a line of points (row, column), so that those beside it touch by no side."""
+    on_line = np.zeros(shape, dtype=bool)
+    for one, other in pairwise(line):
+        rows, cols = draw_line(*(round(at) for at in (*one, *other)))  # type: ignore[no-untyped-call]
+        # a step across a corner is closed, so that nothing slips through
+        for r, c in ((rows, cols), (rows[1:], cols[:-1])):
+            inside = (r >= 0) & (r < shape[0]) & (c >= 0) & (c < shape[1])
+            on_line[r[inside], c[inside]] = True
+    return on_line
+
+
+def cut(mask: NDArray[np.bool_], on_line: NDArray[np.bool_]) -> LabelArray:
+    """Cut an object (H, W) along the pixels of a line; the parts from 1, or only 1 if the line parts nothing.
+
+    The pixels of the line belong to the nearest part.
+    """
+    before = ndimage.label(mask)[0]
+    parts, n_parts = ndimage.label(mask & ~on_line)
+    if n_parts <= before.max():
+        return mask.astype(np.int32)
+    nearest = ndimage.distance_transform_edt(parts == 0, return_distances=False, return_indices=True)
+    return give_numbers(np.where(mask, parts[tuple(nearest)], 0))

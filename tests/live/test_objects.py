@@ -1,0 +1,332 @@
+"""Objects are corrected by hand: they stay, they are annotations, the next image gains, and undo takes them back."""
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+from scipy import ndimage
+
+from segkit.errors import InputError, OutputError
+from segkit.images import UNLABELLED, load_pairs, read_mask, write_image
+from segkit.live import ArrayProject, FeatureCache, LabelClass, LiveSession, Objects, Project
+from segkit.segmentation.segmenter import load
+from tests.live.conftest import PATIENCE, listen
+
+SHAPE = (72, 96)
+# two cells that touch, one alone, and a pair beside the border
+CELLS = [(20, 20, 9), (20, 36, 9), (50, 24, 9), (50, 70, 9), (52, 85, 8)]
+
+
+def cells(shift=0, circles=CELLS):
+    """Numbered discs, and a noisy picture of them."""
+    rows, cols = np.indices(SHAPE)
+    truth = np.zeros(SHAPE, dtype=np.int32)
+    for number, (row, col, radius) in enumerate(circles, start=1):
+        truth[np.hypot(rows - row, cols - (col - shift)) < radius] = number
+    noise = np.random.default_rng(shift).standard_normal(SHAPE)
+    return truth, np.clip(0.25 + 0.5 * (truth > 0) + 0.03 * noise, 0, 1)
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return FeatureCache(tmp_path / "cache")
+
+
+@pytest.fixture
+def project(tmp_path):
+    for shift, name in enumerate("ab"):
+        write_image(tmp_path / "images" / f"{name}.png", cells(4 * shift)[1])
+    with Project(tmp_path / "images", tmp_path / "out") as opened:
+        yield opened
+
+
+@pytest.fixture
+def session(project, cache):
+    with LiveSession(project, cache=cache) as opened:
+        yield opened
+
+
+def stroke(session, key="a"):
+    """A stroke of the background around two cells, and one in a cell."""
+    truth, _ = cells(4 * "ab".index(key))
+    session.open(key)
+    session.paint(key, (0, 0), ~ndimage.binary_dilation(truth > 0)[:36], 0)
+    session.paint(key, (46, 20), np.ones((8, 8), dtype=bool) if key == "a" else truth[46:54, 20:28] > 0, 1)
+
+
+@pytest.fixture
+def drawn(session):
+    stroke(session)
+    assert session.wait(PATIENCE)
+    return session
+
+
+def test_strokes_alone_count_cells_that_touch_as_one(drawn):
+    found = drawn.objects.find("a")
+    assert found.labels.max() == 3
+    assert found.checked == ()
+    assert set(np.unique(found.values)) == {0, 1}
+
+
+def test_a_line_splits_an_object(drawn):
+    heard = listen(drawn)
+    before = drawn.project.labels("a").labels.copy()
+    patch = drawn.objects.split("a", [(8, 28), (32, 28)])
+    assert patch.values.shape[0] <= 22
+    found = drawn.objects.find("a")
+    assert len(found.checked) == 2
+    assert found.labels[20, 20] != found.labels[20, 36]
+    assert {found.labels[20, 20], found.labels[20, 36]} == set(found.checked)
+    labels = drawn.project.labels("a").labels
+    assert labels[20, 20] == labels[20, 36] == 1
+    event = heard.wait_for(Objects, lambda event: len(event.checked) == 2)
+    assert event.count == event.labels.max() >= 4
+    assert drawn.undo("a") is not None
+    np.testing.assert_array_equal(drawn.project.labels("a").labels, before)
+    assert drawn.objects.find("a").checked == ()
+    drawn.redo("a")
+    assert len(drawn.objects.find("a").checked) == 2
+
+
+def test_split_objects_are_merged_again(drawn):
+    drawn.objects.split("a", [(8, 28), (32, 28)])
+    drawn.objects.merge("a", [(20, 20), (20, 36)])
+    found = drawn.objects.find("a")
+    assert found.labels[20, 20] == found.labels[20, 36]
+    assert len(found.checked) == 1
+
+
+def test_a_deleted_object_is_background(drawn):
+    mask = drawn.objects.find("a").labels
+    mask = mask == mask[20, 20]
+    drawn.objects.delete("a", (20, 20))
+    assert (drawn.project.labels("a").labels[mask] == 0).all()
+    found = drawn.objects.find("a")
+    assert not found.labels[mask].any()
+    assert not found.values[mask].any()
+
+
+def test_an_accepted_object_stays_whatever_the_model_learns(drawn):
+    mask = drawn.objects.find("a").labels
+    mask = mask == mask[50, 24]
+    drawn.objects.accept("a", (50, 24))
+    drawn.paint("a", (40, 0), np.ones((30, 10), dtype=bool), 1)  # a bad stroke
+    found = drawn.objects.find("a")
+    assert len(found.checked) == 1
+    np.testing.assert_array_equal(found.labels == found.checked[0], mask)
+
+
+def test_all_objects_are_accepted_at_once(drawn):
+    before = drawn.objects.find("a").labels
+    drawn.objects.accept("a")
+    found = drawn.objects.find("a")
+    np.testing.assert_array_equal(found.labels, before)
+    assert found.checked == tuple(range(1, before.max() + 1))
+    assert (drawn.project.labels("a").labels == (before > 0)).all()
+
+
+def test_an_object_is_drawn_anew(drawn):
+    """What the new outline leaves of the old one is background."""
+    old = drawn.objects.find("a").labels
+    old = old == old[50, 24]
+    drawn.objects.draw("a", (44, 18), np.ones((12, 12), dtype=bool))
+    found = drawn.objects.find("a")
+    new = np.zeros(SHAPE, dtype=bool)
+    new[44:56, 18:30] = True
+    np.testing.assert_array_equal(found.labels == found.labels[50, 24], new)
+    assert (drawn.project.labels("a").labels[old & ~new] == 0).all()
+
+
+def test_an_object_can_be_drawn_before_anything_is_predicted(session):
+    session.open("b")
+    session.objects.draw("b", (-3, 2), np.ones((10, 10), dtype=bool))
+    labels = session.project.labels("b")
+    assert np.count_nonzero(labels.labels == 1) == 70
+    assert set(np.unique(labels.numbers)) == {0, 1}
+
+
+def test_a_stroke_over_a_checked_object_takes_its_pixels(drawn):
+    drawn.objects.accept("a", (50, 24))
+    n_before = np.count_nonzero(drawn.project.labels("a").numbers)
+    drawn.paint("a", (50, 20), np.ones((3, 8), dtype=bool), 0)
+    drawn.paint("a", (54, 20), np.ones((3, 8), dtype=bool), 1)  # its own class: nothing changes
+    assert np.count_nonzero(drawn.project.labels("a").numbers) == n_before - 24
+
+
+def test_corrections_of_one_image_teach_the_next(drawn):
+    """Without them regions are objects; with them their size is known, and those that touch come apart."""
+    assert drawn.objects.find("b").labels.max() == 3
+    drawn.objects.split("a", [(8, 28), (32, 28)])
+    drawn.objects.accept("a", (50, 24))
+    found = drawn.objects.find("b")
+    assert found.labels.max() == 5
+    assert "annotated ones" in found.rule
+
+
+def test_the_table_follows(drawn):
+    drawn.objects.split("a", [(8, 28), (32, 28)])
+    found, table = drawn.objects.find("a"), drawn.objects.measure("a")
+    assert table["label"].tolist() == list(range(1, found.labels.max() + 1))
+    assert table["label"][table["checked"]].tolist() == list(found.checked)
+    assert set(table["class"]) == {"foreground"}
+    stored, _ = drawn.project.stored("a")[:2]
+    first = stored[found.labels == 1]
+    assert table["intensity_mean"][0] == pytest.approx(first.mean())
+    assert table["area"][0] == first.size
+
+
+def test_the_class_is_that_of_most_pixels(tmp_path, cache):
+    _, image = cells()
+    names = {3: "none", 5: "cell", 9: "dot"}
+    classes = [LabelClass(value, name, f"#00000{value}") for value, name in names.items()]
+    project = ArrayProject(classes=classes)
+    project.add("a", image)
+    with LiveSession(project, cache=cache) as session:
+        session.objects.draw("a", (40, 60), np.ones((9, 9), dtype=bool), value=9)
+        session.paint("a", (0, 60), np.ones((9, 9), dtype=bool), 3)
+        session.paint("a", (46, 20), np.ones((8, 8), dtype=bool), 5)
+        session.objects.draw("a", (38, 60), np.ones((12, 9), dtype=bool))
+        labels = session.project.labels("a")
+        assert labels.labels[38, 60] == 9
+        assert labels.numbers.max() == 2
+        assert np.count_nonzero(labels.numbers == 1) == 0
+        table = session.objects.measure("a")
+        assert "dot" in table["class"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("correct", "told"),
+    [
+        (lambda objects: objects.accept("a", (2, 2)), "no object at row 2, column 2"),
+        (lambda objects: objects.delete("a", (-1, 20)), "no object at row -1, column 20"),
+        (lambda objects: objects.delete("a", (20, 96)), "no object at row 20, column 96"),
+        (lambda objects: objects.merge("a", [(20, 20), (20, 36)]), "lie in one object"),
+        (lambda objects: objects.merge("a", [(20, 20), (50, 24)]), "do not touch"),
+        (lambda objects: objects.split("a", [(8, 28)]), "a line of 1 points"),
+        (lambda objects: objects.split("a", [(8, 28), (20, 28)]), "cuts no object in two"),
+        (lambda objects: objects.draw("a", (90, 0), np.ones((2, 2), dtype=bool)), "no pixel in the image"),
+        (
+            lambda objects: objects.draw("a", (9, 0), np.ones((2, 2))),
+            r"mask of shape \(2, 2\) and dtype float64",
+        ),
+        (
+            lambda objects: objects.draw("a", (9, 0), np.ones((2, 2), dtype=bool), value=0),
+            "no class of objects",
+        ),
+    ],
+)
+def test_what_cannot_be_is_told_and_changes_nothing(drawn, correct, told):
+    before, version = drawn.project.labels("a").labels.copy(), drawn.project.labels("a").version
+    with pytest.raises(InputError, match=told):
+        correct(drawn.objects)
+    np.testing.assert_array_equal(drawn.project.labels("a").labels, before)
+    assert drawn.project.labels("a").version == version
+
+
+def test_without_a_prediction_there_is_nothing_to_correct(session):
+    with pytest.raises(InputError, match="nothing is predicted yet"):
+        session.objects.accept("a", (20, 20))
+
+
+def test_checked_objects_outlive_the_session(drawn, project, cache, tmp_path):
+    drawn.objects.split("a", [(8, 28), (32, 28)])
+    assert drawn.wait(PATIENCE)
+    [stored] = read_mask(tmp_path / "out" / "objects" / "a.tif")
+    assert stored.max() == 2
+    drawn.close()
+    project.close()
+    with Project(tmp_path / "images", tmp_path / "out") as again:
+        np.testing.assert_array_equal(again.labels("a").numbers, stored)
+        again.labels("a").paint((0, 0), np.ones(SHAPE, dtype=bool), UNLABELLED)
+        again.save("a")
+    assert not (tmp_path / "out" / "objects" / "a.tif").exists()
+
+
+def test_objects_that_their_labels_did_not_follow_are_forgotten(drawn, project, tmp_path):
+    """As if the program was killed between the two files."""
+    drawn.objects.accept("a", (50, 24))
+    assert drawn.wait(PATIENCE)
+    drawn.close()
+    project.close()
+    mask = tmp_path / "out" / "masks" / "a.png"
+    labels = read_mask(mask)[0].copy()
+    labels[50, 24], labels[50, 25] = 0, UNLABELLED
+    mask.unlink()
+    Image.fromarray(labels.astype(np.uint8)).save(mask)
+    with Project(tmp_path / "images", tmp_path / "out") as again:
+        numbers = again.labels("a").numbers
+        assert numbers[50, 24] == numbers[50, 25] == 0
+        assert numbers[50, 26]
+
+
+def test_objects_of_somebody_else_are_left_alone(session, tmp_path):
+    """Such as those of an earlier prediction into the same folder."""
+    foreign = tmp_path / "out" / "objects" / "a.tif"
+    foreign.parent.mkdir(parents=True)
+    tifffile.imwrite(foreign, np.ones(SHAPE, dtype=np.uint16))
+    before = foreign.read_bytes()
+    stroke(session)
+    assert session.wait(PATIENCE)
+    assert not session.project.labels("a").has_objects
+    assert (tmp_path / "out" / "masks" / "a.png").exists()
+    session.objects.accept("a", (50, 24))
+    with pytest.raises(OutputError, match=r"objects/a\.tif: changed by another program"):
+        session.project.save("a")
+    assert foreign.read_bytes() == before
+    foreign.unlink()
+    session.project.save("a")
+
+
+def test_pages_have_their_own_objects(tmp_path, cache):
+    pages = np.stack([np.round(255 * cells(4 * shift)[1]).astype(np.uint8) for shift in range(2)])
+    (tmp_path / "images").mkdir()
+    tifffile.imwrite(tmp_path / "images" / "s.tif", pages, photometric="minisblack", metadata={"axes": "ZYX"})
+    with Project(tmp_path / "images", tmp_path / "out") as project:
+        project.labels("s#2").put(
+            (0, 0), np.ones((4, 4), bool), np.ones((4, 4), np.uint8), np.full((4, 4), 7)
+        )
+        project.save("s#2")
+        project.labels("s#1").paint((9, 9), np.ones((4, 4), bool), 1)
+        project.save("s#1")
+    stored = read_mask(tmp_path / "out" / "objects" / "s.tif")
+    assert [int(page.max()) for page in stored] == [0, 7]
+    with Project(tmp_path / "images", tmp_path / "out") as project:
+        assert project.labels("s#2").numbers[0, 0] == 7
+        assert not project.labels("s#1").has_objects
+
+
+def test_an_export_learns_how_objects_are_told_apart(drawn, tmp_path):
+    drawn.objects.split("a", [(8, 28), (32, 28)])
+    drawn.objects.accept("a")
+    stroke(drawn, "b")
+    done = drawn.export()
+    assert "learnt from 5 annotated objects" in done.objects
+    segmenter = load(done.model)
+    assert segmenter.objects_.source == "instances"
+    _, image = cells(8)
+    [found] = segmenter.segment([image[:, :, None].astype(np.float32)], objects=True)
+    assert found.objects.max() == 5
+    assert "instances" in done.options.read_text()
+    dataset = load_pairs(
+        tmp_path / "images",
+        done.masks,
+        only_annotated=True,
+        labels={0: "background", 1: "foreground"},
+        unlabelled=255,
+        instances=tmp_path / "out" / "objects",
+    )
+    assert [int(numbers.max()) for numbers in dataset.instances] == [5, 0]
+
+
+def test_arrays_are_exported_with_their_objects(tmp_path, cache):
+    truth, image = cells()
+    project = ArrayProject({"a": image}, output=tmp_path / "out")
+    project.labels("a").put((0, 0), np.ones(SHAPE, bool), (truth > 0).astype(np.uint8), truth)
+    with LiveSession(project, cache=cache) as session:
+        assert "learnt from" in session.export().objects
+        [stored] = read_mask(next((tmp_path / "out" / "objects").glob("*.tif")))
+        np.testing.assert_array_equal(stored, truth)
+        project.labels("a").paint((0, 0), truth > 0, UNLABELLED)
+        project.labels("a").paint((0, 0), truth == 1, 1)
+        session.export()
+        assert not list((tmp_path / "out" / "objects").glob("*.tif"))

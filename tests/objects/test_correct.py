@@ -1,0 +1,83 @@
+"""What was checked by hand wins over what was found, and lines cut objects."""
+
+import numpy as np
+import pytest
+
+from segkit.objects.correct import cut, pixels_of_line, with_checked
+
+NONE = np.zeros((20, 30), dtype=np.int32)
+
+
+def boxes(*corners):
+    """Number boxes by (top, left, bottom, right)."""
+    labels = NONE.copy()
+    for number, (top, left, bottom, right) in enumerate(corners, start=1):
+        labels[top:bottom, left:right] = number
+    return labels
+
+
+def cut_along(mask, line):
+    return cut(mask, pixels_of_line(line, mask.shape))
+
+
+def test_what_nobody_touched_stays():
+    found = boxes((2, 2, 8, 8), (2, 8, 8, 14))
+    labels, checked = with_checked(found, NONE, NONE > 0)
+    np.testing.assert_array_equal(labels, found)
+    assert checked == ()
+
+
+def test_a_checked_object_takes_the_place_of_what_it_covers():
+    """The rim that sticks out of a checked object is no object; the larger rest of another one is."""
+    found, checked = boxes((2, 2, 9, 9), (2, 12, 9, 26)), boxes((3, 3, 8, 8), (3, 12, 8, 17))
+    labels, numbers = with_checked(found, checked, NONE > 0)
+    expected = boxes((2, 17, 9, 26), (3, 3, 8, 8), (3, 12, 8, 17))
+    expected[found == 2] = np.where(checked[found == 2] > 0, 3, 1)
+    np.testing.assert_array_equal(labels > 0, expected > 0)
+    assert labels[5, 5] in numbers
+    assert labels[5, 14] in numbers
+    assert labels[5, 20] not in numbers
+    assert labels.max() == 3
+    assert labels[2, 2] == 0
+
+
+def test_two_checked_objects_that_touch_stay_two():
+    found, checked = boxes((2, 2, 9, 16)), boxes((2, 2, 9, 9), (2, 9, 9, 16))
+    labels, numbers = with_checked(found, checked * 7, NONE > 0)
+    np.testing.assert_array_equal(labels, checked)
+    assert numbers == (1, 2)
+
+
+@pytest.mark.parametrize(("least_area", "n_left"), [(0, 2), (20, 1)])
+def test_background_takes_objects_apart(least_area, n_left):
+    found, line = boxes((2, 2, 9, 16)), NONE > 0
+    line[:, 4] = True
+    labels, numbers = with_checked(found, NONE, line, least_area=least_area)
+    assert labels.max() == n_left
+    assert not labels[line].any()
+    assert numbers == ()
+
+
+def test_a_line_cuts_an_object_in_two():
+    mask = boxes((2, 2, 9, 16)) > 0
+    parts = cut_along(mask, [(0, 8), (12, 8)])
+    assert parts.max() == 2
+    np.testing.assert_array_equal(parts > 0, mask)
+    assert (parts[4, 3], parts[4, 14]) == (1, 2)
+
+
+@pytest.mark.parametrize("line", [[(0, 2), (18, 20)], [(18, 2), (0, 20)], [(0, 2), (6, 9), (12, 20)]])
+def test_nothing_slips_through_a_slanted_line(line):
+    mask = boxes((0, 0, 20, 30)) > 0
+    line = (
+        [(-5, line[0][1] - 5), *line, (25, line[-1][1] + 5)]
+        if line[0][0] < 9
+        else [(25, line[0][1] - 7), *line, (-5, line[-1][1] + 5)]
+    )
+    assert cut_along(mask, line).max() == 2
+
+
+def test_a_line_that_ends_inside_cuts_nothing():
+    mask = boxes((2, 2, 9, 16)) > 0
+    np.testing.assert_array_equal(cut_along(mask, [(0, 8), (6, 8)]), mask.astype(int))
+    np.testing.assert_array_equal(cut_along(mask, [(0, 25), (12, 25)]), mask.astype(int))
