@@ -18,6 +18,7 @@ from segkit.live.events import (
     Saved,
     Status,
 )
+from segkit.live.objects import FoundObjects, ObjectEditor
 from segkit.live.project import ImageEntry, Project
 from segkit.live.session import HandOver, LiveSession
 
@@ -31,12 +32,14 @@ __all__ = [
     "ExpectedPoint",
     "Failed",
     "FeatureCache",
+    "FoundObjects",
     "HandOver",
     "ImageEntry",
     "LabelClass",
     "Labels",
     "LiveSession",
     "Network",
+    "ObjectEditor",
     "Objects",
     "Patch",
     "Prediction",

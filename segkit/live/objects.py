@@ -60,6 +60,28 @@ class ObjectEditor:
 
     An object is named by a pixel in it, (row, column): numbers change with the prediction. Each correction returns what
     changed in the label image. An InputError says that there is no object at a pixel.
+
+    Examples
+    --------
+    Two cells that touch: strokes do not tell that they are two, and a line does.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from segkit.live import ArrayProject, FeatureCache, LiveSession
+    >>> rows, cols = np.indices((40, 60))
+    >>> cells = (np.hypot(rows - 20, cols - 20) < 10) | (np.hypot(rows - 20, cols - 38) < 10)
+    >>> cache = FeatureCache(tempfile.mkdtemp())
+    >>> with LiveSession(ArrayProject({"a": 0.2 + 0.5 * cells}), cache=cache) as session:
+    ...     _ = session.paint("a", (2, 2), np.ones((36, 5), dtype=bool), 0)
+    ...     _ = session.paint("a", (16, 16), np.ones((8, 8), dtype=bool), 1)
+    ...     before = session.objects.find("a").labels.max()
+    ...     _ = session.objects.split("a", [(5, 29), (35, 29)])
+    ...     found = session.objects.find("a")
+    ...     table = session.objects.measure("a")
+    >>> int(before), int(found.labels.max()), found.checked
+    (1, 2, (1, 2))
+    >>> table["checked"].tolist()
+    [True, True]
     """
 
     def __init__(

@@ -273,7 +273,9 @@ class ObjectTraining:
         [X] = self.bank.sample_draws(self.images, [drawn], None, progress, "Objects")
         groups = pixel_groups(drawn, self._shapes)
         splitter, scores = usual, None
-        if examples := list(self._examples(X, drawn, groups, progress)):
+        examples = list(self._examples(X, drawn, groups, progress))
+        # objects of a single image among several cannot be held out: the others hold none
+        if any(example.truth.any() for example in examples):
             regions = "images" if len(self.images) > 1 else "blocks"
             splitter, scores = choose(examples, usual, regions=regions, n_images=len(self.images))
         if not splitter.needs_inside:
