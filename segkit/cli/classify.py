@@ -14,7 +14,11 @@ from segkit.cli.terminal import say
 def classify(
     objects: Annotated[Path, typer.Argument(help="objects.csv of segkit predict or measure.")],
     labels: Annotated[
-        Path, typer.Option("--labels", help="CSV file with image, label and class of some of the objects.")
+        Path,
+        typer.Option(
+            "--labels",
+            help="CSV file with image, label and class of some of the objects, or GeoJSON of QuPath (a file or a folder).",
+        ),
     ],
     output: Annotated[
         Path,

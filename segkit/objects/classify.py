@@ -22,7 +22,10 @@ from sklearn.preprocessing import StandardScaler
 from segkit._common.files import safe_cell, saving
 from segkit.classifier import LinearSVM
 from segkit.errors import InputError, count, first_few, one_line
+from segkit.images.masks import open_objects
+from segkit.images.outlines import Outlines
 from segkit.images.outputs import refuse_existing, refuse_unwritable
+from segkit.images.stems import name_of
 from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE, four_digits
 
 _KEY = ["image", "label"]
@@ -155,7 +158,10 @@ def classify_objects(objects: pd.DataFrame, named: pd.DataFrame) -> ClassifiedOb
 def classify_table(
     objects: str | Path, named: str | Path, output: str | Path, *, overwrite: bool = False
 ) -> ClassifiedObjects:
-    """Classify the objects of a CSV file by those named in another; write ``objects.csv`` and ``images.csv`` to a folder."""
+    """Classify the objects of a CSV file by those named in a file; write ``objects.csv`` and ``images.csv`` to a folder.
+
+    Names are in another CSV file, or are the classes that objects were given in QuPath: GeoJSON, of an image or a folder.
+    """
     output = Path(output)
     files = [output / OBJECTS_FILE, output / IMAGES_FILE]
     for file, given in itertools.product(files, (objects, named)):
@@ -165,7 +171,7 @@ def classify_table(
     for file in files:
         refuse_unwritable(file, within=output)
     text = _read(objects)
-    found = classify_objects(_as_numbers(text), _read(named))
+    found = classify_objects(_as_numbers(text), _read_names(Path(named), text))
     table = found.table.copy()
     for name in table.columns.difference(["class", "class_probability"]):
         table[name] = text[name if name in text else "class"]  # as it was written
@@ -191,6 +197,42 @@ def _read(path: str | Path) -> pd.DataFrame:
         ) from error
     table.columns = table.columns.str.strip()
     return table[(table != "").any(axis=1)].reset_index(drop=True)
+
+
+def _read_names(path: Path, objects: pd.DataFrame) -> pd.DataFrame:
+    """Read the classes of named objects from a table, or from GeoJSON."""
+    if path.is_dir():
+        files = {name_of(file.relative_to(path)): file for file in sorted(path.rglob("*.geojson"))}
+        if not files:
+            raise InputError(f"{path} holds no GeoJSON: give a folder of NAME.geojson, or a CSV file")
+    elif path.suffix.lower() in (".geojson", ".json"):
+        files = {name_of(Path(path.name)): path}
+    else:
+        return _read(path)
+    given = [
+        (image, outline.name.strip(), outline.class_name.strip())
+        for image, file in files.items()
+        for outline in _outlines(file).objects
+    ]
+    named = pd.DataFrame(given, columns=[*_KEY, "class"], dtype=str)
+    if unnumbered := int((named["label"] == "").sum()):
+        raise InputError(
+            f"{path}: {count(unnumbered, 'object')} without a name, expected its number in objects.csv: give classes to the "
+            "objects that segkit wrote as GeoJSON, and export them with their names"
+        )
+    # the class that segkit wrote is that of the pixels
+    column = next((name for name in ("pixel_class", "class") if name in objects), None)
+    if column is None:
+        return named
+    written = pd.MultiIndex.from_frame(_as_text(objects, [*_KEY, column]))
+    return named[~pd.MultiIndex.from_frame(_as_text(named, [*_KEY, "class"])).isin(written)]
+
+
+def _outlines(path: Path) -> Outlines:
+    outlines = open_objects(path)
+    if not isinstance(outlines, Outlines):
+        raise InputError(f"{path} is no GeoJSON: export the objects from QuPath as GeoJSON")
+    return outlines
 
 
 def _write(path: Path, table: pd.DataFrame) -> None:

@@ -1,10 +1,12 @@
 import csv
+import json
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from segkit.errors import InputError, OutputError
+from segkit.images import write_geojson
 from segkit.objects import measure
 from segkit.objects.classify import classify_objects, classify_table
 from segkit.objects.tables import ImageObjects, write_objects
@@ -213,6 +215,52 @@ def test_the_class_of_pixels_is_kept_beside(tables, tmp_path):
     assert (tmp_path / "again" / "objects.csv").read_bytes() == (
         tmp_path / "out" / "objects.csv"
     ).read_bytes()
+
+
+@pytest.fixture
+def in_qupath(tables, tmp_path):
+    """The table with the class of pixels, and GeoJSON of each image in which two objects of each class have a class."""
+    objects, truth = tables
+    table = pd.read_csv(objects, dtype=str)
+    table.insert(2, "class", "cell")
+    table.to_csv(tmp_path / "classes.csv", index=False)
+    named = some(truth, 2, images=("a", "b"))
+    for seed, image in enumerate("ab"):
+        own = {int(label): name for (its, label), name in named.items() if its == image}
+        classes = dict.fromkeys(range(1, 21), "cell") | own
+        write_geojson(tmp_path / "qupath" / f"{image}.geojson", scene(seed)[0], classes)
+    return tmp_path / "classes.csv", tmp_path / "qupath", named
+
+
+def test_classes_may_be_given_in_qupath(in_qupath, tmp_path):
+    objects, folder, named = in_qupath
+    found = classify_table(objects, folder, tmp_path / "out")
+    classify_table(objects, write_named(tmp_path / "named.csv", named), tmp_path / "expected")
+    assert sum(found.n_named.values()) == len(named) == 8
+    result = (tmp_path / "out" / "objects.csv").read_bytes()
+    assert result == (tmp_path / "expected" / "objects.csv").read_bytes()
+    one = classify_table(objects, folder / "a.geojson", tmp_path / "one")
+    assert one.n_named == {"lymphocyte": 2, "tumour": 2}
+    # classes of a first run are no pixel classes
+    again = classify_table(tmp_path / "out" / "objects.csv", folder, tmp_path / "again")
+    assert again.n_named == found.n_named
+
+
+def test_geojson_that_names_nothing_is_told(in_qupath, tmp_path):
+    objects, folder, _ = in_qupath
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"holds no GeoJSON: give a folder of NAME\.geojson, or a CSV file"):
+        classify_table(objects, tmp_path / "empty", tmp_path / "out")
+    file = folder / "a.geojson"
+    content = json.loads(file.read_text())
+    for feature in content["features"][:3]:
+        del feature["properties"]["name"]
+    file.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"3 objects without a name, expected its number in objects\.csv"):
+        classify_table(objects, folder, tmp_path / "out")
+    file.write_text(json.dumps({"images": [], "annotations": [], "categories": []}))
+    with pytest.raises(InputError, match="is no GeoJSON: export the objects from QuPath"):
+        classify_table(objects, file, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
