@@ -17,9 +17,10 @@ from segkit._common.files import write_text
 from segkit.errors import InputError, OutputError, count
 from segkit.images.pixel_size import PixelSize
 from segkit.images.read import check_image, to_float
-from segkit.images.write import save_as, write_labels, write_mask
+from segkit.images.write import save_as, write_mask
 from segkit.live.classes import LabelClass, without_class
 from segkit.live.drawing import Drawing, has_labels
+from segkit.live.files import is_checked, write_checked
 from segkit.live.project import BaseProject, ImageEntry
 
 _LISTED = "exported.json"
@@ -121,7 +122,7 @@ class ArrayProject(BaseProject):
     @property
     def objects(self) -> Path | None:
         """Folder of the checked objects, as `training_files` writes them; None without a folder."""
-        return None if self.output is None else self.output / "objects"
+        return None if self.output is None else self.output / "checked"
 
     def stored(self, key: str) -> tuple[NDArray[Any], PixelSize | None, tuple[str, ...]]:
         """Return an image with its own values; the size of a pixel and names of channels are not known."""
@@ -163,8 +164,8 @@ class ArrayProject(BaseProject):
             write_mask(mask, labels)
             written += [image, mask]
             if numbers.any():
-                written.append(self.output / "objects" / f"{stem}.tif")
-                write_labels(written[-1], numbers)
+                written.append(self.output / "checked" / f"{stem}.tif")
+                write_checked(written[-1], [numbers])
         for path in former - set(written):
             path.unlink(missing_ok=True)
         listed = {key: f"{stem}.tif" for key, stem in stems.items()}
@@ -180,8 +181,8 @@ class ArrayProject(BaseProject):
             stems = set()
         images, masks = output / "images", output / "masks"
         ours = {images / f"{stem}.tif" for stem in stems} | {masks / f"{stem}.png" for stem in stems}
-        objects = output / "objects"
-        ours |= {objects / f"{stem}.tif" for stem in stems}
+        objects = output / "checked"
+        ours |= {path for stem in stems if is_checked(path := objects / f"{stem}.tif")}
         there = {path for folder in (images, masks, objects) if folder.is_dir() for path in folder.iterdir()}
         if foreign := sorted(there - ours):
             raise OutputError(

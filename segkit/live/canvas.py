@@ -177,6 +177,8 @@ class OpenedModel:
         self.segmenter = segmenter
         values = np.array([value_of[name] for name in names], dtype=np.uint8)
         self._model = LiveModel(values, segmenter.classifier_, segmenter.rule_)
+        # of the image seen last: the image, and the objects
+        self._found: tuple[FloatArray, NDArray[np.int32]] = np.empty(0, np.float32), np.empty(0, np.int32)
         # of images seen last: the image, and the decisions
         self._known: OrderedDict[str, tuple[FloatArray, FloatArray]] = OrderedDict()
 
@@ -207,8 +209,11 @@ class OpenedModel:
 
     def find_objects(self, image: FloatArray) -> tuple[NDArray[np.int32], str]:
         """Find the objects of an image (H, W, C) as the model does; also say how."""
-        found = self.segmenter.segment(with_channels(image, self.segmenter.n_image_channels_), objects=True)
-        return found.objects, self.segmenter.objects_.rule
+        if not np.array_equal(self._found[0], image):
+            n_channels = self.segmenter.n_image_channels_
+            found = self.segmenter.segment(with_channels(image, n_channels), objects=True)
+            self._found = image, found.objects
+        return self._found[1], self.segmenter.objects_.rule
 
 
 def _as_bytes(values: FloatArray) -> NDArray[np.uint8]:

@@ -173,11 +173,19 @@ class Drawing:
         labels: NDArray[np.uint8],
         numbers: NDArray[Any],
     ) -> Patch:
-        """Give the pixels of a mask labels and numbers of objects, (h, w) each, in one step, in a box of the image."""
+        """Give the pixels of a mask labels, and objects of new numbers, (h, w) each, in one step, in a box of the image.
+
+        Objects are counted from 1, and 0 is none; they are numbered on from those that are there.
+        """
         top, left = corner
         with self._guard:
             now = self._pixels[top : top + mask.shape[0], left : left + mask.shape[1]]
-            after = np.where(mask, _join(labels, numbers), now)
+            others = self._pixels.copy()
+            others[top : top + mask.shape[0], left : left + mask.shape[1]][mask] = 0
+            first = int(others.max(initial=0)) >> _BITS_OF_LABEL
+            if first + int(numbers.max(initial=0)) > MOST_OBJECTS:
+                raise InputError(f"more than {MOST_OBJECTS:,} objects were numbered: export, and begin anew")
+            after = np.where(mask, _join(labels, np.where(numbers > 0, numbers + first, 0)), now)
             self._change(corner, after, None)
             return Patch(corner, _labels_of(after))
 

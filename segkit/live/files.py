@@ -106,6 +106,28 @@ def write_labels(path: Path, pages: Sequence[NDArray[Any]]) -> None:
         _store(path, lambda temporary: _save_pages(temporary, pages))
 
 
+# Told in the files of checked objects, so that those of others are left alone.
+_CHECKED = "segkit: checked objects"
+
+
+def write_checked(path: Path, pages: Sequence[NDArray[np.int32]]) -> None:
+    """Write the numbers of checked objects, (H, W) for each page, as TIFF; without any remove the file."""
+    if not any(page.any() for page in pages):
+        write_labels(path, [])
+        return
+    dtype = np.uint16 if max(int(page.max()) for page in pages) < 2**16 else np.uint32
+    _store(path, lambda file: _save_pages(file, [page.astype(dtype) for page in pages], description=_CHECKED))
+
+
+def is_checked(path: Path) -> bool:
+    """Tell whether a file holds checked objects that `write_checked` wrote."""
+    try:
+        with tifffile.TiffFile(path) as file:
+            return bool(file.pages.first.description == _CHECKED)
+    except (OSError, ValueError):  # none, or no TIFF
+        return False
+
+
 class ExistingMasks(NamedTuple):
     """Masks that were read."""
 
@@ -185,10 +207,12 @@ def _relative(folder: Path, start: Path) -> str:
         return folder.resolve().as_posix()
 
 
-def _save_pages(path: Path, pages: Sequence[NDArray[Any]]) -> None:
+def _save_pages(path: Path, pages: Sequence[NDArray[Any]], *, description: str | None = None) -> None:
     with tifffile.TiffWriter(path) as file:
         for page in pages:
-            file.write(page, photometric="minisblack", compression="zlib", metadata=None)
+            file.write(
+                page, photometric="minisblack", compression="zlib", metadata=None, description=description
+            )
 
 
 def _store(path: Path, save: Callable[[Path], object]) -> None:

@@ -9,16 +9,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
-from segkit.errors import InputError
+from segkit.errors import InputError, count
 from segkit.images import UNLABELLED
 from segkit.live.arrays import ArrayProject
-from segkit.live.drawing import MOST_OBJECTS, Drawing, Patch
+from segkit.live.drawing import Drawing, Patch
 from segkit.live.project import Project
 from segkit.objects.correct import cut, pixels_of_line, with_checked
 from segkit.objects.hills import LabelArray
 from segkit.objects.measure import Table, measure
 
 Point = tuple[int, int]
+# No row or column is as far away.
+_FARTHEST = 2**31
 
 
 class FoundObjects(NamedTuple):
@@ -111,9 +113,8 @@ class ObjectEditor:
         image, pixel_size, channels = self._project.stored(key)
         names = {one.value: one.name for one in self._project.classes}
         table = measure(found.labels, image, pixel_size=pixel_size, channels=channels)
-        table["class"] = np.array(
-            [names[value] for value in _class_of_each(found)[1:].tolist()], dtype=np.str_
-        )
+        classes = [names[value] for value in self._class_of_each(found)[1:].tolist()]
+        table["class"] = np.array(classes, dtype=np.str_)
         return table | {"checked": np.isin(table["label"], found.checked)}
 
     def accept(self, key: str, at: Point | None = None) -> Patch:
@@ -121,9 +122,8 @@ class ObjectEditor:
         found = self.find(key)
         if at is not None:
             mask = self._mask_at(found, key, at)
-            return self._put(key, [(mask, _most_frequent(found.values[mask]), True)])
-        values = _class_of_each(found)
-        values[0] = self._background
+            return self._put(key, [(mask, self._class_of(found, mask), True)])
+        values = self._class_of_each(found)
         everything = np.ones(found.labels.shape, dtype=bool)
         drawing = self._project.labels(key)
         return self._tell(key, drawing.put((0, 0), everything, values[found.labels], found.labels))
@@ -136,27 +136,30 @@ class ObjectEditor:
         """Make one of the objects at several pixels, which touch one another."""
         found = self.find(key)
         masks = [self._mask_at(found, key, at) for at in points]
+        if len(masks) < 2 or all((mask == masks[0]).all() for mask in masks):
+            raise InputError(f"{key}: {count(len(masks), 'pixel')} of one object: give pixels of two or more")
         mask = np.logical_or.reduce(masks)
-        numbers = {int(found.labels[at]) for at in points}
-        if len(numbers) < 2:
-            raise InputError(f"{key}: these pixels lie in one object: give pixels of two or more")
         if ndimage.label(mask)[1] > 1:
             raise InputError(
                 f"{key}: these objects do not touch: draw the object that they are, with the gap"
             )
-        return self._put(key, [(mask, _most_frequent(found.values[mask]), True)])
+        return self._put(key, [(mask, self._class_of(found, mask), True)])
 
     def split(self, key: str, line: Sequence[Point]) -> Patch:
         """Cut objects along a line of points: each that it crosses from edge to edge becomes two or more."""
-        if len(line) < 2:
-            raise InputError(f"{key}: a line of {len(line)} points: give two or more")
+        points = [_checked(at, key) for at in line]
+        if len(points) < 2:
+            raise InputError(f"{key}: a line of {count(len(points), 'point')}: give two or more")
         found = self.find(key)
-        on_line, changes = pixels_of_line(line, found.labels.shape), []
+        longest = 2 * sum(found.labels.shape)
+        if any(abs(at) > longest for point in points for at in point):
+            raise InputError(f"{key}: a line that goes far beyond the image: end it near the edge")
+        on_line, changes = pixels_of_line(points, found.labels.shape), []
         for number in np.setdiff1d(found.labels[on_line], (0,)).tolist():
             mask = found.labels == number
             parts = cut(mask, on_line)
             if (n_parts := int(parts.max())) > 1:
-                value = _most_frequent(found.values[mask])
+                value = self._class_of(found, mask)
                 changes += [(parts == part, value, True) for part in range(1, n_parts + 1)]
         if not changes:
             raise InputError(
@@ -171,7 +174,7 @@ class ObjectEditor:
         theirs, unless a mask `value` is given, or the first after the background where nothing was.
         """
         drawing = self._project.labels(key)
-        drawn = _placed(drawing, corner, mask)
+        drawn = _placed(drawing, _checked(corner, key), mask)
         if not drawn.any():
             raise InputError(f"{key}: the object has no pixel in the image: draw it there")
         classes = [one.value for one in self._project.classes]
@@ -189,16 +192,37 @@ class ObjectEditor:
         replaced = (2 * covered >= areas) & (covered > 0)
         replaced[0] = False
         former = replaced[found.labels]
-        if value is None:
-            value = _most_frequent(found.values[former]) if former.any() else classes[1]
+        value = self._class_of(found, former) if value is None else value
         return self._put(key, [(former & ~drawn, self._background, False), (drawn, value, True)])
 
     @property
     def _background(self) -> int:
         return self._project.classes[0].value
 
+    def _class_of(self, found: FoundObjects, mask: NDArray[np.bool_]) -> int:
+        """Find the most frequent mask value of some pixels but for the background's; without any the first class."""
+        values, counts = np.unique(
+            found.values[mask & (found.values != self._background)], return_counts=True
+        )
+        return int(values[counts.argmax()]) if values.size else self._project.classes[1].value
+
+    def _class_of_each(self, found: FoundObjects) -> NDArray[np.uint8]:
+        """Find the mask value of each object as `_class_of` does, by its number; that of 0 is the background."""
+        classes = np.full(
+            int(found.labels.max(initial=0)) + 1, self._project.classes[1].value, dtype=np.uint8
+        )
+        known = found.values != self._background
+        pairs, counts = np.unique(
+            found.labels[known].astype(np.int64) << 8 | found.values[known], return_counts=True
+        )
+        # the most frequent one comes last, and stays; the lower of two as frequent
+        order = np.lexsort((-pairs, counts))
+        classes[pairs[order] >> 8] = pairs[order] & 255
+        classes[0] = self._background
+        return classes
+
     def _mask_at(self, found: FoundObjects, key: str, at: Point) -> NDArray[np.bool_]:
-        row, col = at
+        row, col = _checked(at, key)
         height, width = found.labels.shape
         number = int(found.labels[row, col]) if 0 <= row < height and 0 <= col < width else 0
         if not number:
@@ -208,15 +232,11 @@ class ObjectEditor:
     def _put(self, key: str, changes: Sequence[tuple[NDArray[np.bool_], int, bool]]) -> Patch:
         """Label the pixels of masks, each with a value, and number those that are objects, in one step."""
         drawing = self._project.labels(key)
-        labels, numbers, _ = drawing.snapshot_of_objects()
-        number = int(numbers.max(initial=0))
+        labels, numbers = np.zeros(drawing.shape, np.uint8), np.zeros(drawing.shape, np.int32)
+        number = 0
         for mask, value, is_object in changes:
             number += is_object
-            labels[mask], numbers[mask] = value, number if is_object else 0
-        if number > MOST_OBJECTS:
-            raise InputError(
-                f"{key}: more than {MOST_OBJECTS:,} objects were numbered: export and begin anew"
-            )
+            labels[mask], numbers[mask] = value, (number if is_object else 0)
         changed = np.logical_or.reduce([mask for mask, _, _ in changes])
         rows, cols = (np.flatnonzero(changed.any(axis=axis)) for axis in (1, 0))
         box = slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1)
@@ -228,18 +248,17 @@ class ObjectEditor:
         return patch
 
 
-def _class_of_each(found: FoundObjects) -> NDArray[np.uint8]:
-    """Find the most frequent mask value of each object, by its number."""
-    classes = np.zeros(int(found.labels.max(initial=0)) + 1, dtype=np.uint8)
-    pairs, counts = np.unique(found.labels.astype(np.int64) << 8 | found.values, return_counts=True)
-    order = np.argsort(counts, kind="stable")  # the most frequent one comes last, and stays
-    classes[pairs[order] >> 8] = pairs[order] & 255
-    return classes
-
-
-def _most_frequent(values: NDArray[Any]) -> int:
-    found, counts = np.unique(values, return_counts=True)
-    return int(found[counts.argmax()])
+def _checked(point: Any, key: str) -> Point:
+    """Return row and column of a pixel."""
+    try:
+        row, col = (float(at) for at in point)
+        if not (row.is_integer() and col.is_integer() and max(abs(row), abs(col)) < _FARTHEST):
+            raise ValueError
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"{key}: point {point!r}: give row and column of a pixel, two whole numbers"
+        ) from error
+    return int(row), int(col)
 
 
 def _placed(drawing: Drawing, corner: Point, mask: ArrayLike) -> NDArray[np.bool_]:

@@ -28,12 +28,14 @@ from segkit.images.read import IMAGE_EXTENSIONS, check_image, count_pages, read_
 from segkit.images.reading import Reading
 from segkit.images.stems import find_images, name_of, root_of, stem_of
 from segkit.live.classes import LabelClass, check_classes, classes_of, without_class
-from segkit.live.drawing import Drawing, Patch, has_labels
+from segkit.live.drawing import MOST_OBJECTS, Drawing, Patch, has_labels
 from segkit.live.files import (
     StoredProject,
     digest_of,
+    is_checked,
     read_existing,
     read_project,
+    write_checked,
     write_labels,
     write_project,
 )
@@ -133,6 +135,7 @@ class BaseProject(ABC):
         """
         checked = check_classes(classes)
         with self._guard:
+            self._refuse_other_background(checked)
             kept = {one.value for one in checked}
             removed = [one for one in self.classes if one.value not in kept]
             if removed:
@@ -156,6 +159,13 @@ class BaseProject(ABC):
             told = first_few(list(self._by_key)) or "none"
             raise InputError(f"{key}: no image of this name, there are {told}: give one of them")
         return self._by_key[key]
+
+    def _refuse_other_background(self, classes: Sequence[LabelClass]) -> None:
+        """Refuse another first class, the background, where objects have been checked."""
+        if classes[0].value != self.classes[0].value and any(map(self._has_objects, self.annotated())):
+            raise InputError(
+                f"class {self.classes[0].name} is the background of the objects that were checked: keep it the first one"
+            )
 
     def _refuse_in_use(self, removed: Sequence[LabelClass]) -> None:
         held = {key: set(np.unique(self._stored_or_drawn(key)).tolist()) for key in self.annotated()}
@@ -213,7 +223,7 @@ class Project(BaseProject):
     -----
     Label images are ``masks/STEM.png``, or ``masks/STEM.tif`` with a page for each page of the image. A pixel has the
     value of its class, or 255 without a label: `segkit.images.load_pairs` reads them with `training_options`. There is
-    no label image of an image without labels. Objects that were checked are numbered in ``objects/STEM.tif``. A file is
+    no label image of an image without labels. Objects that were checked are numbered in ``checked/STEM.tif``. A file is
     written whole or not at all.
 
     Examples
@@ -320,13 +330,12 @@ class Project(BaseProject):
                 self.image(key)
             path = self.label_path(key)
             self._stamps.setdefault(path, stamp_of(path))
-            stored = self._stored_labels(entry)
+            stored, numbers = self._stored_labels(entry), None
+            if is_checked(path := self.objects_path(key)):
+                self._stamps.setdefault(path, stamp_of(path))
+                numbers = None if stored is None else self._stored_numbers(entry, stored)
             shape = self._shapes[entry.stem][entry.page]
-            drawing = (
-                Drawing.blank(shape)
-                if stored is None
-                else Drawing(stored, self._stored_numbers(entry, stored))
-            )
+            drawing = Drawing.blank(shape) if stored is None else Drawing(stored, numbers)
             self._drawings[key], self._saved[key] = drawing, drawing.version
             return drawing
 
@@ -344,7 +353,7 @@ class Project(BaseProject):
                 return 0
             labels, numbers, version = drawing.snapshot_of_objects()
             of_labels, of_objects = self.label_path(key), self.objects_path(key)
-            has_objects = of_objects in self._stamps or bool(numbers.any())
+            has_objects = is_checked(of_objects) or bool(numbers.any())
             for path in (of_objects, of_labels) if has_objects else (of_labels,):
                 now = stamp_of(path)
                 if now is not None and now != self._stamps.get(path):
@@ -353,8 +362,7 @@ class Project(BaseProject):
                         "drawn here are written; or end segkit to keep it. Nothing is lost as long as this program runs"
                     )
             if has_objects:  # first: those that their labels do not follow are forgotten
-                objects = self._pages_of_objects_with(entry, numbers)
-                write_labels(of_objects, objects if any(page.any() for page in objects) else [])
+                write_checked(of_objects, self._checked_pages_with(entry, numbers))
                 self._stamps[of_objects] = stamp_of(of_objects)
             pages = [labels] if entry.n_pages == 1 else self._pages_with(entry, labels)
             write_labels(of_labels, pages if any(map(has_labels, pages)) else [])
@@ -391,7 +399,7 @@ class Project(BaseProject):
     @property
     def objects(self) -> Path:
         """Folder of the checked objects."""
-        return self.output / "objects"
+        return self.output / "checked"
 
     def stored(self, key: str) -> tuple[NDArray[Any], PixelSize | None, tuple[str, ...]]:
         """Read an image with the values of its file, the size of a pixel, and the names of its channels."""
@@ -438,7 +446,16 @@ class Project(BaseProject):
             self._store(self.classes, self._stored.digests)
 
     def training_files(self) -> tuple[Path, Path]:
-        """Return the folders of images and of saved label images."""
+        """Return the folders of images and of saved label images.
+
+        A file of somebody else among the checked objects raises an OutputError.
+        """
+        files = list_folder(self.objects).of(IMAGE_EXTENSIONS) if self.objects.is_dir() else []
+        if foreign := [path for path in files if not is_checked(self.objects / path)]:
+            raise OutputError(
+                f"{self.objects / foreign[0]}: not written by segkit annotate, and among the checked objects: move it "
+                "elsewhere"
+            )
         return self.source, self.masks
 
     def _read_by(self, reading: Reading) -> None:
@@ -567,18 +584,17 @@ class Project(BaseProject):
             raise InputError(f"{path}: holds {odd}: add classes of these values, or move the file elsewhere")
         return labels.astype(np.uint8)
 
-    def _stored_numbers(self, entry: ImageEntry, labels: NDArray[np.uint8]) -> NDArray[Any] | None:
-        """Read the checked objects of a page from disk, if there are any; those of the background are none."""
+    def _stored_numbers(self, entry: ImageEntry, labels: NDArray[np.uint8]) -> NDArray[Any]:
+        """Read the checked objects of a page from disk; those whose labels did not follow are forgotten."""
         path = self.objects_path(entry.key)
-        if not path.is_file():
-            return None
-        self._stamps.setdefault(path, stamp_of(path))
         numbers = self._read_label_pages(entry, path)[entry.page]
+        cure = f"move {path} elsewhere and open the folder again; labels are kept"
         if numbers.shape != labels.shape:
-            cure = f"move {path} elsewhere and open the folder again; labels are kept"
             raise size_fault(
                 entry.path, labels.shape, numbers.shape, kind="label image of objects", cure=cure
             )
+        if numbers.max(initial=0) > MOST_OBJECTS:
+            raise InputError(f"number {numbers.max()}, expected up to {MOST_OBJECTS}: {cure}", source=path)
         return np.where(labels == self.classes[0].value, 0, numbers)
 
     def _read_label_pages(self, entry: ImageEntry, path: Path | None = None) -> list[NDArray[Any]]:
@@ -606,21 +622,18 @@ class Project(BaseProject):
         pages[entry.page] = labels
         return [page.astype(np.uint8) for page in pages]
 
-    def _pages_of_objects_with(
-        self, entry: ImageEntry, numbers: NDArray[np.int32]
-    ) -> list[NDArray[np.integer]]:
+    def _checked_pages_with(self, entry: ImageEntry, numbers: NDArray[np.int32]) -> list[NDArray[np.int32]]:
         """Return the checked objects of all pages of a file, one of them new."""
         path = self.objects_path(entry.key)
-        pages = self._read_label_pages(entry, path) if entry.n_pages > 1 and path.is_file() else []
-        if not pages:
-            pages = [np.zeros(shape, dtype=np.uint16) for shape in self._shapes[entry.stem]]
+        pages = [np.zeros(shape, dtype=np.int32) for shape in self._shapes[entry.stem]]
+        if entry.n_pages > 1 and is_checked(path):
+            pages = [page.astype(np.int32) for page in self._read_label_pages(entry, path)]
         pages[entry.page] = numbers
-        dtype = np.uint16 if max(int(page.max()) for page in pages) < 2**16 else np.uint32
-        return [page.astype(dtype) for page in pages]
+        return pages
 
     def _has_objects(self, key: str) -> bool:
         drawing = self._drawings.get(key)
-        return self.objects_path(key).is_file() if drawing is None else drawing.has_objects
+        return is_checked(self.objects_path(key)) if drawing is None else drawing.has_objects
 
     def _stored_or_drawn(self, key: str) -> NDArray[Any]:
         entry = self._entry(key)

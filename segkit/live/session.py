@@ -745,7 +745,9 @@ class LiveSession:
 
     def _digest_of(self, labels: dict[str, str]) -> str:
         """Hash all that a network is trained on: digests of labels by image, and options."""
-        told = [training_options(self.project, self._network_config), sorted(labels.items())]
+        options = training_options(self.project, self._network_config)
+        options["data"].pop("instances", None)  # where they lie tells nothing: they are among the labels
+        told = [options, sorted(labels.items())]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
 
     def _put_network_aside(self) -> None:
@@ -990,6 +992,8 @@ class LiveSession:
             self._needs_fit = True
             self._unsaved[key] = None
             is_closed = self._closing
+            if self._canvas is not None and self._canvas.key == key:
+                self._canvas.has_objects = False  # labels win over what is predicted
         self._put_network_aside()
         if is_closed:  # nobody else will
             self.project.save(key)

@@ -152,7 +152,7 @@ def split_by_block(
         for block in blocks_of(ids.shape, side):
             n_found = _split_in(splitter, filled, learnt, found, block, n_found)
         same = np.arange(n_found + 1)
-    return _number(found, same, make, splitter.least_area, side)
+    return _number(splitter, found, same, make, side)
 
 
 def side_of_blocks(bytes_of_pixel: int) -> int:
@@ -289,9 +289,10 @@ def _connect(ids: OnDisk, found: OnDisk, side: int) -> IntArray:
     return same
 
 
-def _number(found: OnDisk, same: IntArray, make: Make, least_area: float, side: int) -> tuple[OnDisk, int]:
+def _number(splitter: Splitter, found: OnDisk, same: IntArray, make: Make, side: int) -> tuple[OnDisk, int]:
     """Join what is the same, leave out small objects, and number the others in reading order."""
     areas, first = np.zeros(same.size, dtype=np.int64), np.full(same.size, np.iinfo(np.int64).max)
+    is_cut = np.zeros(same.size, dtype=bool)
     for block in blocks_of(found.shape, side):
         part = found[block.region]
         pieces, at, counts = np.unique(part, return_index=True, return_counts=True)
@@ -299,7 +300,10 @@ def _number(found: OnDisk, same: IntArray, make: Make, least_area: float, side: 
         place = (rows + block.rows.start) * found.shape[1] + cols + block.cols.start
         np.minimum.at(first, same[pieces], place)
         np.add.at(areas, same[pieces], counts)
-    kept = (areas >= least_area) & (areas > 0)
+        for goes_on, strip in block.edges(1):
+            if not goes_on:
+                is_cut[same[part[strip]]] = True
+    kept = splitter.is_large_enough(areas, is_cut) & (areas > 0)
     kept[same[0]] = False
     order = np.flatnonzero(kept)[np.argsort(first[kept])]
     numbers = np.zeros(same.size, dtype=np.int32)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from skimage.draw import line as draw_line
 from skimage.measure import label
+from skimage.segmentation import watershed
 
 from segkit.objects.hills import LabelArray, give_numbers
 
@@ -63,21 +64,26 @@ def pixels_of_line(line: Sequence[tuple[float, float]], shape: tuple[int, ...]) 
     on_line = np.zeros(shape, dtype=bool)
     for one, other in pairwise(line):
         rows, cols = draw_line(*(round(at) for at in (*one, *other)))  # type: ignore[no-untyped-call]
-        # a step across a corner is closed, so that nothing slips through
-        for r, c in ((rows, cols), (rows[1:], cols[:-1])):
-            inside = (r >= 0) & (r < shape[0]) & (c >= 0) & (c < shape[1])
-            on_line[r[inside], c[inside]] = True
+        inside = (rows >= 0) & (rows < shape[0]) & (cols >= 0) & (cols < shape[1])
+        on_line[rows[inside], cols[inside]] = True
     return on_line
 
 
 def cut(mask: NDArray[np.bool_], on_line: NDArray[np.bool_]) -> LabelArray:
     """Cut an object (H, W) along the pixels of a line; the parts from 1, or only 1 if the line parts nothing.
 
-    The pixels of the line belong to the nearest part.
+    The pixels of the line belong to the part that is nearest inside the object. A piece that is not cut stays with
+    the first part.
     """
-    before = ndimage.label(mask)[0]
-    parts, n_parts = ndimage.label(mask & ~on_line)
-    if n_parts <= before.max():
+    pieces, parts = ndimage.label(mask)[0], ndimage.label(mask & ~on_line)[0]
+    of_piece = np.zeros(int(parts.max(initial=0)) + 1, dtype=np.intp)
+    of_piece[parts] = pieces  # the part of the line itself has no meaning
+    n_parts = np.bincount(of_piece[1:], minlength=int(pieces.max(initial=0)) + 1)
+    is_cut = (n_parts > 1)[of_piece]
+    is_cut[0] = False
+    if not is_cut.any():
         return mask.astype(np.int32)
-    nearest = ndimage.distance_transform_edt(parts == 0, return_distances=False, return_indices=True)
-    return give_numbers(np.where(mask, parts[tuple(nearest)], 0))
+    parts = np.where(is_cut[parts], parts, 0)
+    level = np.zeros(mask.shape)
+    found = watershed(level, parts, mask=(n_parts > 1)[pieces] & mask)  # type: ignore[no-untyped-call]
+    return give_numbers(np.where(mask & (found == 0), np.flatnonzero(is_cut)[0], found))

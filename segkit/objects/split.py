@@ -48,6 +48,8 @@ class Splitter:
         Radius of a disc of a typical object's area, in pixels.
     least_area : float, default=0.0
         Smaller objects are left out; in pixels.
+    cut_share : float, default=1.0
+        Objects that the border of the image cuts are left out below this share of the least area.
     fills_holes : bool, default=True
         Whether holes of up to half the area of a typical object are filled.
     """
@@ -57,12 +59,13 @@ class Splitter:
     depth: float = 0.1
     radius: float = 10.0
     least_area: float = 0.0
+    cut_share: float = 1.0
     fills_holes: bool = True
 
     def __post_init__(self) -> None:
         if self.landscape not in LANDSCAPES:
             raise ConfigError(f"landscape={self.landscape!r}: choose one of {', '.join(LANDSCAPES)}")
-        for name in ("smoothing", "depth", "radius", "least_area"):
+        for name in ("smoothing", "depth", "radius", "least_area", "cut_share"):
             if not 0 <= getattr(self, name) < np.inf or (name == "radius" and not self.radius):
                 least = "above 0" if name == "radius" else "from 0"
                 raise ConfigError(f"{name}={getattr(self, name)!r}: give a number {least}")
@@ -153,9 +156,17 @@ class Splitter:
 
     def _large_enough(self, labels: LabelArray) -> LabelArray:
         """Leave out objects below the least area, and number the others anew."""
-        kept = np.bincount(labels.ravel(), minlength=1) >= self.least_area
+        areas = np.bincount(labels.ravel(), minlength=1)
+        is_cut = np.zeros(areas.size, dtype=bool)
+        for edge in (labels[:1], labels[-1:], labels[:, :1], labels[:, -1:]):
+            is_cut[edge] = True
+        kept = self.is_large_enough(areas, is_cut)
         kept[0] = False
         return np.where(kept, np.cumsum(kept, dtype=np.int32), 0)[labels]
+
+    def is_large_enough(self, areas: NDArray[np.integer], is_cut: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Tell which objects are kept, by their areas and whether the border of the image cuts them."""
+        return np.asarray(areas >= self.least_area * np.where(is_cut, self.cut_share, 1))
 
     def describe(self) -> str:
         """Describe in one sentence how objects are told apart."""
@@ -202,7 +213,7 @@ class Splitter:
             elif str(split).lower() != "less":
                 found |= {"depth": depth, "landscape": "distance"}
         if smallest is not None:
-            found["least_area"] = float(smallest)
+            found |= {"least_area": float(smallest), "cut_share": 1.0}
         if fill_holes is not None:
             found["fills_holes"] = fill_holes
         return replace(self, **found)

@@ -133,6 +133,7 @@ class _Splitter(_Whole):
     depth: NonNegativeFloat
     radius: Annotated[float, Field(gt=0, le=1e5)]
     least_area: NonNegativeFloat
+    cut_share: NonNegativeFloat
     fills_holes: bool
 
 

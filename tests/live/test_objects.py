@@ -11,7 +11,18 @@ from scipy import ndimage
 from segkit.errors import InputError, OutputError
 from segkit.evaluation.object_scores import match
 from segkit.images import UNLABELLED, load_pairs, read_mask, write_image
-from segkit.live import ArrayProject, FeatureCache, LabelClass, LiveSession, Objects, Project
+from segkit.live import (
+    ArrayProject,
+    Drawing,
+    FeatureCache,
+    LabelClass,
+    LiveSession,
+    ObjectEditor,
+    Objects,
+    Project,
+)
+from segkit.live.files import write_checked
+from segkit.live.objects import PredictedObjects
 from segkit.objects.choose import mean_ap
 from segkit.segmentation.segmenter import load
 from tests.live.conftest import PATIENCE, listen
@@ -192,8 +203,8 @@ def test_the_class_is_that_of_most_pixels(tmp_path, cache):
         session.objects.draw("a", (38, 60), np.ones((12, 9), dtype=bool))
         labels = session.project.labels("a")
         assert labels.labels[38, 60] == 9
-        assert labels.numbers.max() == 2
-        assert np.count_nonzero(labels.numbers == 1) == 0
+        assert labels.numbers.max() == 1
+        assert np.count_nonzero(labels.numbers) == 12 * 9
         table = session.objects.measure("a")
         assert "dot" in table["class"].tolist()
 
@@ -204,10 +215,23 @@ def test_the_class_is_that_of_most_pixels(tmp_path, cache):
         (lambda objects: objects.accept("a", (2, 2)), "no object at row 2, column 2"),
         (lambda objects: objects.delete("a", (-1, 20)), "no object at row -1, column 20"),
         (lambda objects: objects.delete("a", (20, 96)), "no object at row 20, column 96"),
-        (lambda objects: objects.merge("a", [(20, 20), (20, 36)]), "lie in one object"),
+        (
+            lambda objects: objects.merge("a", [(20, 20), (20, 36)]),
+            "2 pixels of one object: give pixels of two or more",
+        ),
         (lambda objects: objects.merge("a", [(20, 20), (50, 24)]), "do not touch"),
-        (lambda objects: objects.split("a", [(8, 28)]), "a line of 1 points"),
+        (lambda objects: objects.split("a", [(8, 28)]), "a line of 1 point: give two or more"),
         (lambda objects: objects.split("a", [(8, 28), (20, 28)]), "cuts no object in two"),
+        (lambda objects: objects.merge("a", []), "0 pixels of one object"),
+        (
+            lambda objects: objects.accept("a", (50.5, 24.2)),
+            "give row and column of a pixel, two whole numbers",
+        ),
+        (lambda objects: objects.accept("a", (1, 2, 3)), "two whole numbers"),
+        (lambda objects: objects.delete("a", 5), "two whole numbers"),
+        (lambda objects: objects.split("a", [(np.nan, 3), (9, 9)]), "two whole numbers"),
+        (lambda objects: objects.split("a", [(-(10**9), 28), (10**9, 28)]), "far beyond the image"),
+        (lambda objects: objects.draw("a", (10**30, 2), np.ones((2, 2), dtype=bool)), "two whole numbers"),
         (lambda objects: objects.draw("a", (90, 0), np.ones((2, 2), dtype=bool)), "no pixel in the image"),
         (
             lambda objects: objects.draw("a", (9, 0), np.ones((2, 2))),
@@ -232,10 +256,61 @@ def test_without_a_prediction_there_is_nothing_to_correct(session):
         session.objects.accept("a", (20, 20))
 
 
+def test_pixels_may_be_lists(drawn):
+    """As JSON holds them."""
+    drawn.objects.split("a", [[8, 28], [32, 28]])
+    drawn.objects.merge("a", [[20, 20], [20.0, 36]])
+    assert len(drawn.objects.find("a").checked) == 1
+
+
+def test_an_object_whose_filled_hole_is_larger_is_of_its_class(session):
+    """Its hole, predicted as background, has more pixels than the ring."""
+    rows, cols = np.indices(SHAPE)
+    ring = np.abs(np.hypot(rows - 50, cols - 50) - 8) < 1.5
+    session.paint("a", (0, 0), ring, 1)
+    session.paint("a", (0, 0), np.hypot(rows - 50, cols - 50) > 11, 0)
+    values = np.where(ring, 1, 0).astype(np.uint8)
+    labels = (np.hypot(rows - 50, cols - 50) < 9.5).astype(np.int32)
+    editor = ObjectEditor(session.project, lambda _: PredictedObjects(values, labels, "", 0), lambda *_: None)
+    for at in ((50, 42), None):
+        editor.accept("a", at)
+        drawing = session.project.labels("a")
+        assert set(drawing.labels[drawing.numbers > 0]) == {1}
+        drawing.undo()
+    assert editor.measure("a")["class"].tolist() == ["foreground"]
+
+
+def test_objects_follow_while_learning_is_paused(drawn):
+    heard = listen(drawn)
+    drawn.live = False
+    drawn.objects.split("a", [(8, 28), (32, 28)])
+    assert drawn.wait(PATIENCE)
+    assert len(heard.of(Objects)[-1].checked) == 2
+
+
+def test_objects_drawn_at_the_same_time_are_two():
+    drawing = Drawing.blank((8, 8))
+    ones = np.ones((2, 2), dtype=bool)
+    for corner in ((0, 0), (4, 4)):  # each counts its own from 1
+        drawing.put(corner, ones, np.ones((2, 2), np.uint8), np.ones((2, 2), np.int32))
+    assert (drawing.numbers[0, 0], drawing.numbers[4, 4]) == (1, 2)
+    drawing.put((0, 0), np.ones((8, 8), bool), np.ones((8, 8), np.uint8), np.ones((8, 8), np.int32))
+    assert drawing.numbers.max() == 1
+
+
+def test_the_background_of_checked_objects_stays_the_first_class(drawn):
+    drawn.objects.accept("a", (50, 24))
+    drawn.paint("a", (0, 0), drawn.project.labels("a").labels == 0, UNLABELLED)
+    more = [*drawn.project.classes, LabelClass(2, "dot", "#123456")]
+    drawn.set_classes(more)
+    with pytest.raises(InputError, match="class background is the background of the objects"):
+        drawn.set_classes(more[1:])
+
+
 def test_checked_objects_outlive_the_session(drawn, project, cache, tmp_path):
     drawn.objects.split("a", [(8, 28), (32, 28)])
     assert drawn.wait(PATIENCE)
-    [stored] = read_mask(tmp_path / "out" / "objects" / "a.tif")
+    [stored] = read_mask(tmp_path / "out" / "checked" / "a.tif")
     assert stored.max() == 2
     drawn.close()
     project.close()
@@ -243,7 +318,7 @@ def test_checked_objects_outlive_the_session(drawn, project, cache, tmp_path):
         np.testing.assert_array_equal(again.labels("a").numbers, stored)
         again.labels("a").paint((0, 0), np.ones(SHAPE, dtype=bool), UNLABELLED)
         again.save("a")
-    assert not (tmp_path / "out" / "objects" / "a.tif").exists()
+    assert not (tmp_path / "out" / "checked" / "a.tif").exists()
 
 
 def test_objects_that_their_labels_did_not_follow_are_forgotten(drawn, project, tmp_path):
@@ -265,7 +340,7 @@ def test_objects_that_their_labels_did_not_follow_are_forgotten(drawn, project, 
 
 def test_objects_of_somebody_else_are_left_alone(session, tmp_path):
     """Such as those of an earlier prediction into the same folder."""
-    foreign = tmp_path / "out" / "objects" / "a.tif"
+    foreign = tmp_path / "out" / "checked" / "a.tif"
     foreign.parent.mkdir(parents=True)
     tifffile.imwrite(foreign, np.ones(SHAPE, dtype=np.uint16))
     before = foreign.read_bytes()
@@ -274,11 +349,60 @@ def test_objects_of_somebody_else_are_left_alone(session, tmp_path):
     assert not session.project.labels("a").has_objects
     assert (tmp_path / "out" / "masks" / "a.png").exists()
     session.objects.accept("a", (50, 24))
-    with pytest.raises(OutputError, match=r"objects/a\.tif: changed by another program"):
+    with pytest.raises(OutputError, match=r"checked/a\.tif: changed by another program"):
         session.project.save("a")
     assert foreign.read_bytes() == before
+    session.undo("a")  # without objects there is nothing to write
+    session.project.save("a")
+    session.redo("a")
     foreign.unlink()
     session.project.save("a")
+    tifffile.imwrite(foreign.with_name("z.tif"), np.ones(SHAPE, dtype=np.uint16))
+    with pytest.raises(
+        OutputError, match=r"z\.tif: not written by segkit annotate, and among the checked objects"
+    ):
+        session.export()
+
+
+def test_objects_of_somebody_else_are_not_taken_over(drawn, project, tmp_path):
+    """Written between two sessions, beside labels."""
+    assert drawn.wait(PATIENCE)
+    drawn.close()
+    project.close()
+    foreign = tmp_path / "out" / "checked" / "a.tif"
+    foreign.parent.mkdir(parents=True)
+    tifffile.imwrite(foreign, np.ones(SHAPE, dtype=np.uint16))
+    before = foreign.read_bytes()
+    with Project(tmp_path / "images", tmp_path / "out") as again:
+        assert "instances" not in again.training_options()
+        assert not again.labels("a").has_objects
+        again.labels("a").paint((0, 0), np.ones((1, 1), bool), 1)
+        again.save("a")
+    assert foreign.read_bytes() == before
+
+
+def test_a_kill_before_the_first_labels_leaves_nothing_in_the_way(drawn, project, tmp_path):
+    drawn.objects.accept("a", (50, 24))
+    assert drawn.wait(PATIENCE)
+    drawn.close()
+    project.close()
+    (tmp_path / "out" / "masks" / "a.png").unlink()
+    with Project(tmp_path / "images", tmp_path / "out") as again:
+        assert not again.labels("a").has_objects
+        again.labels("a").put(
+            (0, 0), np.ones((2, 2), bool), np.ones((2, 2), np.uint8), np.ones((2, 2), np.int32)
+        )
+        again.save("a")
+    [stored] = read_mask(tmp_path / "out" / "checked" / "a.tif")
+    assert np.count_nonzero(stored) == 4
+    stored = stored.astype(np.uint32)
+    stored[0, 0] = 2**25
+    write_checked(tmp_path / "out" / "checked" / "a.tif", [stored])
+    with (
+        Project(tmp_path / "images", tmp_path / "out") as again,
+        pytest.raises(InputError, match="number 33554432"),
+    ):
+        again.labels("a")
 
 
 def test_pages_have_their_own_objects(tmp_path, cache):
@@ -292,7 +416,7 @@ def test_pages_have_their_own_objects(tmp_path, cache):
         project.save("s#2")
         project.labels("s#1").paint((9, 9), np.ones((4, 4), bool), 1)
         project.save("s#1")
-    stored = read_mask(tmp_path / "out" / "objects" / "s.tif")
+    stored = read_mask(tmp_path / "out" / "checked" / "s.tif")
     assert [int(page.max()) for page in stored] == [0, 7]
     with Project(tmp_path / "images", tmp_path / "out") as project:
         assert project.labels("s#2").numbers[0, 0] == 7
@@ -318,7 +442,7 @@ def test_an_export_learns_how_objects_are_told_apart(drawn, tmp_path):
         only_annotated=True,
         labels={0: "background", 1: "foreground"},
         unlabelled=255,
-        instances=tmp_path / "out" / "objects",
+        instances=tmp_path / "out" / "checked",
     )
     assert [int(numbers.max()) for numbers in dataset.instances] == [5, 0]
 
@@ -329,12 +453,17 @@ def test_arrays_are_exported_with_their_objects(tmp_path, cache):
     project.labels("a").put((0, 0), np.ones(SHAPE, bool), (truth > 0).astype(np.uint8), truth)
     with LiveSession(project, cache=cache) as session:
         assert "learnt from" in session.export().objects
-        [stored] = read_mask(next((tmp_path / "out" / "objects").glob("*.tif")))
+        [stored] = read_mask(next((tmp_path / "out" / "checked").glob("*.tif")))
         np.testing.assert_array_equal(stored, truth)
+        foreign = tmp_path / "out" / "checked" / "z.tif"
+        tifffile.imwrite(foreign, np.ones(SHAPE, dtype=np.uint16))
+        with pytest.raises(OutputError, match=r"z\.tif: 1 file of another origin"):
+            session.export()
+        foreign.unlink()
         project.labels("a").paint((0, 0), truth > 0, UNLABELLED)
         project.labels("a").paint((0, 0), truth == 1, 1)
         session.export()
-        assert not list((tmp_path / "out" / "objects").glob("*.tif"))
+        assert not list((tmp_path / "out" / "checked").glob("*.tif"))
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import ndimage
 
 from segkit.objects.correct import cut, pixels_of_line, with_checked
 
@@ -67,7 +68,7 @@ def test_a_line_cuts_an_object_in_two():
 
 
 @pytest.mark.parametrize("line", [[(0, 2), (18, 20)], [(18, 2), (0, 20)], [(0, 2), (6, 9), (12, 20)]])
-def test_nothing_slips_through_a_slanted_line(line):
+def test_a_slanted_line_cuts(line):
     mask = boxes((0, 0, 20, 30)) > 0
     line = (
         [(-5, line[0][1] - 5), *line, (25, line[-1][1] + 5)]
@@ -75,6 +76,34 @@ def test_nothing_slips_through_a_slanted_line(line):
         else [(25, line[0][1] - 7), *line, (-5, line[-1][1] + 5)]
     )
     assert cut_along(mask, line).max() == 2
+
+
+def test_an_object_of_which_half_is_checked_makes_room():
+    found, half = boxes((2, 2, 8, 8)), boxes((2, 2, 8, 5))
+    labels, _ = with_checked(found, half, NONE > 0)
+    np.testing.assert_array_equal(labels, half)
+    less = half.copy()
+    less[2, 2] = 0
+    assert with_checked(found, less, NONE > 0, least_area=2)[0].max() == 2
+
+
+def test_parts_hang_together(rng):
+    """Also where the line runs along a part for a while."""
+    for _ in range(200):
+        mask = ndimage.gaussian_filter(rng.standard_normal((20, 30)), 2) > 0
+        line = rng.uniform(-3, 33, (4, 2)).tolist()
+        pieces = ndimage.label(mask)[0]
+        mask = pieces == 1
+        parts = cut_along(mask, line)
+        np.testing.assert_array_equal(parts > 0, mask)
+        assert all(ndimage.label(parts == number)[1] == 1 for number in range(1, parts.max() + 1))
+
+
+def test_a_piece_that_is_not_cut_stays_with_the_first_part():
+    mask = boxes((2, 2, 9, 16), (12, 2, 15, 6)) > 0
+    parts = cut_along(mask, [(0, 8), (11, 8)])
+    assert parts.max() == 2
+    assert parts[13, 3] == parts[4, 3] == 1
 
 
 def test_a_line_that_ends_inside_cuts_nothing():
