@@ -118,7 +118,8 @@ def test_radius_and_least_area_of_discs():
     assert abs(splitter.radius - 8) < 0.2
     assert splitter.least_area == pytest.approx(0.2 * np.median(areas))
     assert (splitter.landscape, splitter.fills_holes) == ("distance+inside", True)
-    assert replace(Splitter(), landscape="distance+inside") == replace(splitter, radius=10, least_area=0)
+    usual = Splitter("distance+inside", cut_share=0.5)
+    assert usual == replace(splitter, radius=10, least_area=0)
 
 
 def test_the_least_area_follows_small_objects():

@@ -8,7 +8,7 @@ from segkit import memory_limit
 from segkit.errors import InputError
 from segkit.images import UNLABELLED
 from segkit.objects import Splitter
-from segkit.objects.by_block import blocks_of, split_by_block
+from segkit.objects.by_block import Window, _has_distance, blocks_of, split_by_block
 from segkit.objects.split import LANDSCAPES
 
 SHAPE = (150, 190)
@@ -41,7 +41,7 @@ def learnt_of(splitter, learnt):
 def test_objects_are_those_of_the_whole(rng, landscape, side):
     for coarse in (1.5, 3.0, 6.0):
         ids, learnt = scene(rng, coarse=coarse)
-        splitter = Splitter(landscape, smoothing=0.2, depth=0.02, radius=5, least_area=6)
+        splitter = Splitter(landscape, smoothing=0.2, depth=0.02, radius=5, least_area=20, cut_share=0.3)
         given = learnt_of(splitter, learnt)
         expected = splitter.split(ids, **given)
         assert expected.max() > 20
@@ -53,6 +53,19 @@ def test_settings(rng, options):
     ids, _ = scene(rng)
     splitter = Splitter(**{"radius": 5, "depth": 0.02, **options})
     np.testing.assert_array_equal(by_block(splitter, ids, side=20), splitter.split(ids))
+
+
+def test_the_distances_of_a_neighbour_count_as_far_as_smoothing_reaches():
+    """A large region one pixel beside a small one: the window that holds the small one cuts it."""
+    ids = np.zeros(SHAPE, dtype=np.uint8)
+    ids[40:120, 60:150], ids[60:70, 48:59] = 1, 1
+    splitter = Splitter("distance", smoothing=0.5, depth=0.01, radius=6)
+    np.testing.assert_array_equal(by_block(splitter, ids, side=12), splitter.split(ids))
+    window = Window(slice(50, 80), slice(40, 70), SHAPE)
+    mask = ids[window.region] == 1
+    small = mask & (np.arange(30) < 19)
+    assert _has_distance(mask, small, 0, window)
+    assert not _has_distance(mask, small, 12, window)
 
 
 def test_holes_that_blocks_cut(rng):

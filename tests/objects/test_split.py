@@ -118,6 +118,16 @@ def test_small_objects_are_left_out():
     np.testing.assert_array_equal(labels, np.maximum(mask - 1, 0))
 
 
+def test_objects_that_the_border_cuts_may_be_smaller():
+    mask = discs((20, 60), (0, 8, 4), (10, 25, 4), (10, 45, 6))
+    half, whole = (mask == 1).sum(), (mask == 2).sum()
+    assert half < whole
+    for least, share, n in ((whole, 0.5, 3), (whole, 1.0, 2), (whole + 1, 0.5, 2), (2.1 * half, 0.5, 1)):
+        splitter = Splitter("none", least_area=least, cut_share=share)
+        assert splitter.split(mask > 0).max() == n
+    assert splitter.changed(smallest=half + 1).split(mask > 0).max() == 2
+
+
 @pytest.mark.parametrize("name", ["probability", "inside"])
 def test_a_learnt_landscape_tells_where_to_cut(name):
     mask = np.zeros((14, 40), dtype=bool)
