@@ -143,12 +143,20 @@ class RegionResults:
         try:
             learnt = self._learnt_landscape(make) if splitter.is_learnt else None
             labels, n_objects = split_by_block(splitter, ids, make, learnt)
+            return scratch["labels"], self._measure_objects(extras, labels, n_objects, scratch["filled"])
+        except InputError:
+            if "labels" in scratch:
+                scratch["labels"].remove()
+            raise
         finally:
             for name in scratch.keys() - {"labels"}:
                 scratch[name].remove()
-        write_pyramid(
-            self.staging / extras["objects"][0], Pyramid(scratch["labels"], self.grid), label_name=_NAME
-        )
+
+    def _measure_objects(
+        self, extras: dict[str, list[Path]], labels: Any, n_objects: int, classes: OnDisk
+    ) -> str:
+        """Write label image, measurements and outlines of objects; tell what is missing of them."""
+        write_pyramid(self.staging / extras["objects"][0], Pyramid(labels, self.grid), label_name=_NAME)
         regions = [tile.core for tile in self.tiles]
 
         def look(number: int) -> Pixels:
@@ -158,7 +166,7 @@ class RegionResults:
             return Pixels(
                 picture[:, :, 0] if picture.shape[2] == 1 else picture,
                 1 - np.concatenate(of_parts)[:, :, 0],
-                ids[regions[number]],
+                classes[regions[number]],
             )
 
         table = measure_by_block(
@@ -175,8 +183,7 @@ class RegionResults:
             size = np.array(json.dumps([self.pixel_size, self.size_source]))
             columns: Any = {f"0/{name}": values for name, values in table.items()}
             np.savez_compressed(temporary, pixel_size=size, **columns)
-        left_out = self._write_outlines(self.staging / extras["geojson"][0], scratch["labels"], table)
-        return scratch["labels"], left_out
+        return self._write_outlines(self.staging / extras["geojson"][0], labels, table)
 
     def _learnt_landscape(self, make: Any) -> OnDisk:
         """Put the landscape that is learnt, depth or probability, together from all tiles."""

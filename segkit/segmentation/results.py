@@ -233,7 +233,7 @@ def _write_objects(
     written: _StackMetadata,
 ) -> dict[str, NDArray[Any]]:
     """Write the objects of all pages, and return their measurements."""
-    size = written.pixel_size
+    size, splitter = written.pixel_size, segmenter.objects_.splitter
     labels = [page.objects for page in found if page.objects is not None]
     write_labels(folder / extras["objects"][0], _stack(labels), **written._asdict())
     names = np.array(segmenter.label_map_.names)
@@ -243,7 +243,8 @@ def _write_objects(
             own,
             picture,
             probability=1 - one.probability[:, :, 0],
-            classes=segmenter.label_map_.encode(one.labels),
+            # the pixels of a hole that was filled are of the class around it
+            classes=splitter.fill(segmenter.label_map_.encode(one.labels)),
             pixel_size=size,
             channels=written.layout.channels,
         )

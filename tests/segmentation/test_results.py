@@ -1,7 +1,9 @@
 """One image file segmented by a model that learns nothing, and its results written."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import tifffile
 from segkit.errors import InputError
 from segkit.images import PixelSize, Reading, read_mask, read_pixel_size, write_image
 from segkit.images.alike import Kind
+from segkit.objects import Splitter
 from segkit.segmentation.outcome import WRITTEN, ImageRow
 from segkit.segmentation.results import (
     Appearance,
@@ -123,6 +126,21 @@ def test_results_of_a_page_have_the_name_of_the_image_and_of_several_a_number():
     assert single.possible_masks(np.dtype("uint16")) == [Path("c.png")]
     assert single.possible_masks(np.dtype("uint32")) == [Path("c.tif")]
     assert measured_place("b/a.tif").parts[:2] == (".segkit", "objects")
+
+
+def test_an_object_is_of_the_class_around_its_filled_hole(tmp_path, bright):
+    """Most of its pixels are a hole, which was predicted as background."""
+    far = np.hypot(*(np.indices(SHAPE) - np.array([10, 15])[:, None, None]))
+    ring = (far < 7) & (far > 5)
+    write_image(tmp_path / "a.png", ring.astype(float))
+    splitter = Splitter("none", radius=9)
+    numbers = splitter.split(ring)
+    assert 2 * np.count_nonzero(ring) < np.count_nonzero(numbers)
+    found = replace(bright.segment([ring[:, :, None].astype(np.float32)])[0], objects=numbers)
+    bright.segment, bright.objects_ = lambda *_, **__: [found], SimpleNamespace(splitter=splitter)
+    make(bright, tmp_path / "a.png", tmp_path, "objects", "geojson")
+    with np.load(tmp_path / "new" / measured_place("a.png")) as table:
+        assert table["0/class"].tolist() == [bright.label_map_.names[1]]
 
 
 @pytest.mark.parametrize("size", [None, [0.5, 2.0]])
