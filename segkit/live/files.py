@@ -124,7 +124,7 @@ def is_checked(path: Path) -> bool:
     try:
         with tifffile.TiffFile(path) as file:
             return bool(file.pages.first.description == _CHECKED)
-    except (OSError, ValueError):  # none, or no TIFF
+    except Exception:  # no such file, or damage, which makes a reader raise anything
         return False
 
 

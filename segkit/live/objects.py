@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
+from segkit._common import is_whole
 from segkit.errors import InputError, count
 from segkit.images import UNLABELLED
 from segkit.live.arrays import ArrayProject
@@ -35,7 +36,7 @@ class FoundObjects(NamedTuple):
     values : ndarray of shape (H, W), uint8
         Mask value of each pixel, predicted or labelled.
     rule : str
-        How objects are told apart, in words.
+        How objects that touch were told apart, in words.
     """
 
     labels: LabelArray
@@ -56,16 +57,17 @@ class PredictedObjects(NamedTuple):
 class ObjectEditor:
     """Objects of the images of a session, and corrections by hand.
 
-    Objects are those of the prediction, but for those that were corrected or accepted, which stay as they are. A correction
-    labels the pixels of an object with its class, or with the background, so that the next model learns it; undo takes it
-    back. Checked objects also teach how large objects are, and a model that is exported how they are told apart.
+    Objects come from the prediction, except those that were corrected or accepted: these checked objects stay until somebody
+    draws over them. A correction labels the pixels of an object with its class, or with the background, so that the next
+    model learns them; `LiveSession.undo` takes it back. Checked objects also teach the size of objects. A model that is
+    exported learns from them how to separate objects that touch.
 
-    An object is named by a pixel in it, (row, column): numbers change with the prediction. Each correction returns what
-    changed in the label image. An InputError says that there is no object at a pixel.
+    An object is named by a pixel in it, (row, column) from 0: numbers change with the prediction. Each correction returns
+    what changed in the label image. An InputError says that there is no object at a pixel.
 
     Examples
     --------
-    Two cells that touch: strokes do not tell that they are two, and a line does.
+    Strokes cannot show that these are two cells. A line can.
 
     >>> import tempfile
     >>> import numpy as np
@@ -95,8 +97,18 @@ class ObjectEditor:
         self._project, self._predict, self._changed = project, predict, changed
 
     def find(self, key: str) -> FoundObjects:
-        """Find the objects of an image with the model as it is; without one it raises an InputError."""
-        return self.correct(key, self._predict(key))
+        """Find the objects of an image with the model as it is.
+
+        Without a model they are those that were checked; without any of these it raises an InputError.
+        """
+        drawing = self._project.labels(key)
+        try:
+            predicted = self._predict(key)
+        except InputError:
+            if not drawing.has_objects:
+                raise
+            predicted = self._nothing(drawing)
+        return self.correct(key, predicted)
 
     def correct(self, key: str, predicted: PredictedObjects) -> FoundObjects:
         """Put checked objects in the place of those that were predicted."""
@@ -118,7 +130,7 @@ class ObjectEditor:
         return table | {"checked": np.isin(table["label"], found.checked)}
 
     def accept(self, key: str, at: Point | None = None) -> Patch:
-        """Accept the object at a pixel as it is; without a pixel all objects, and all else as background."""
+        """Accept the object at a pixel as it is; without a pixel, accept all objects, and label all else as background."""
         found = self.find(key)
         if at is not None:
             mask = self._mask_at(found, key, at)
@@ -133,60 +145,59 @@ class ObjectEditor:
         return self._put(key, [(self._mask_at(self.find(key), key, at), self._background, False)])
 
     def merge(self, key: str, points: Sequence[Point]) -> Patch:
-        """Make one of the objects at several pixels, which touch one another."""
+        """Join the objects at these pixels into one; they must touch."""
         found = self.find(key)
-        masks = [self._mask_at(found, key, at) for at in points]
+        masks = [self._mask_at(found, key, at) for at in _checked_all(points, key)]
         if len(masks) < 2 or all((mask == masks[0]).all() for mask in masks):
-            raise InputError(f"{key}: {count(len(masks), 'pixel')} of one object: give pixels of two or more")
+            raise InputError(
+                f"{key}: {count(len(masks), 'pixel')} in one object: give one in each object to merge"
+            )
         mask = np.logical_or.reduce(masks)
         if ndimage.label(mask)[1] > 1:
             raise InputError(
-                f"{key}: these objects do not touch: draw the object that they are, with the gap"
+                f"{key}: these objects do not touch: draw one object that covers them and the gap between them"
             )
         return self._put(key, [(mask, self._class_of(found, mask), True)])
 
     def split(self, key: str, line: Sequence[Point]) -> Patch:
-        """Cut objects along a line of points: each that it crosses from edge to edge becomes two or more."""
-        points = [_checked(at, key) for at in line]
+        """Cut objects along a line of points: each that it crosses completely becomes two or more."""
+        points = _checked_all(line, key)
         if len(points) < 2:
             raise InputError(f"{key}: a line of {count(len(points), 'point')}: give two or more")
         found = self.find(key)
         longest = 2 * sum(found.labels.shape)
         if any(abs(at) > longest for point in points for at in point):
-            raise InputError(f"{key}: a line that goes far beyond the image: end it near the edge")
+            raise InputError(f"{key}: the line ends far outside the image: end it near the edge")
         on_line, changes = pixels_of_line(points, found.labels.shape), []
+        boxes = ndimage.find_objects(found.labels)
         for number in np.setdiff1d(found.labels[on_line], (0,)).tolist():
-            mask = found.labels == number
-            parts = cut(mask, on_line)
+            box, parts = boxes[number - 1], np.zeros(found.labels.shape, dtype=np.int32)
+            parts[box] = cut(found.labels[box] == number, on_line[box])
             if (n_parts := int(parts.max())) > 1:
-                value = self._class_of(found, mask)
+                value = self._class_of(found, parts > 0)
                 changes += [(parts == part, value, True) for part in range(1, n_parts + 1)]
         if not changes:
-            raise InputError(
-                f"{key}: the line cuts no object in two: draw it from outside to outside, across"
-            )
+            raise InputError(f"{key}: the line cuts through no object: start and end it outside of one")
         return self._put(key, changes)
 
     def draw(self, key: str, corner: Point, mask: ArrayLike, *, value: int | None = None) -> Patch:
         """Draw an object: the pixels of a mask (h, w) whose first pixel lies at `corner`.
 
-        It takes the place of objects of which it covers half or more: what it leaves of them is background. Its class is
-        theirs, unless a mask `value` is given, or the first after the background where nothing was.
+        Objects of which it covers half or more are replaced, and what is left of them becomes background. It gets their
+        class, or the first one after the background if there were none; a mask `value` sets another.
         """
         drawing = self._project.labels(key)
         drawn = _placed(drawing, _checked(corner, key), mask)
         if not drawn.any():
-            raise InputError(f"{key}: the object has no pixel in the image: draw it there")
+            raise InputError(f"{key}: the object lies outside the image: draw it inside")
         classes = [one.value for one in self._project.classes]
-        if value is not None and value not in classes[1:]:
+        if value is not None and not (is_whole(value, least=0) and value in classes[1:]):
             told = ", ".join(map(str, classes[1:]))
             raise InputError(f"{key}: value {value!r} is no class of objects: give one of {told}")
         try:
             found = self.find(key)
         except InputError:  # nothing is predicted yet
-            empty = np.zeros(drawing.shape, dtype=np.int32)
-            nothing = PredictedObjects(np.full(drawing.shape, self._background, np.uint8), empty, "", 0)
-            found = self.correct(key, nothing)
+            found = self.correct(key, self._nothing(drawing))
         areas = np.bincount(found.labels.ravel())
         covered = np.bincount(found.labels[drawn], minlength=areas.size)
         replaced = (2 * covered >= areas) & (covered > 0)
@@ -194,6 +205,11 @@ class ObjectEditor:
         former = replaced[found.labels]
         value = self._class_of(found, former) if value is None else value
         return self._put(key, [(former & ~drawn, self._background, False), (drawn, value, True)])
+
+    def _nothing(self, drawing: Drawing) -> PredictedObjects:
+        """Return a prediction of background alone."""
+        empty = np.zeros(drawing.shape, dtype=np.int32)
+        return PredictedObjects(np.full(drawing.shape, self._background, np.uint8), empty, "", 0)
 
     @property
     def _background(self) -> int:
@@ -246,6 +262,13 @@ class ObjectEditor:
     def _tell(self, key: str, patch: Patch) -> Patch:
         self._changed(key, patch)
         return patch
+
+
+def _checked_all(points: Any, key: str) -> list[Point]:
+    """Return rows and columns of pixels."""
+    if not isinstance(points, Iterable):
+        raise InputError(f"{key}: points {points!r}: give a list of rows and columns")
+    return [_checked(point, key) for point in points]
 
 
 def _checked(point: Any, key: str) -> Point:

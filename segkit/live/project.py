@@ -453,8 +453,7 @@ class Project(BaseProject):
         files = list_folder(self.objects).of(IMAGE_EXTENSIONS) if self.objects.is_dir() else []
         if foreign := [path for path in files if not is_checked(self.objects / path)]:
             raise OutputError(
-                f"{self.objects / foreign[0]}: not written by segkit annotate, and among the checked objects: move it "
-                "elsewhere"
+                f"{self.objects / foreign[0]}: not written by segkit, and among the checked objects: move it elsewhere"
             )
         return self.source, self.masks
 

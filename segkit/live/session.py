@@ -899,7 +899,8 @@ class LiveSession:
         with self._work:
             canvas = self._canvas_of(key)
             if canvas.background != self.project.classes[0].value:
-                raise InputError("objects need a background: draw strokes of the first class too")
+                background = self.project.classes[0].name
+                raise InputError(f"objects need a background: draw strokes of {background}, too")
             self._read_labels()
             return self._predict_objects(canvas)
 

@@ -254,7 +254,7 @@ def _grown(window: Window, sides: tuple[bool, ...], by: int) -> Window:
     height, width = (side.stop - side.start for side in larger.region)
     if height * width * BYTES_OF_SPLITTING > bytes_left():
         raise InputError(
-            f"objects that touch reach over more than {height} x {width} pixels, which memory does not hold: raise "
+            f"a group of objects that touch is larger than {height} x {width} pixels, and does not fit into memory: raise "
             "--memory-limit (Python: segkit.memory_limit), or take a coarser level (data.level)"
         )
     return larger

@@ -23,8 +23,8 @@ def with_checked(
 ) -> tuple[LabelArray, tuple[int, ...]]:
     """Put checked objects in the place of those that were found there, and take background out.
 
-    Of an object that is checked in part, the rest stays if it is the larger part. What stays of an object may lie in pieces:
-    each is an object, unless it is too small.
+    Of an object that is checked in part, the rest stays if it is the larger part. Where an object lies in pieces, each is an
+    object; what is left of one that was found may be too small for it.
 
     Parameters
     ----------
@@ -52,9 +52,10 @@ def with_checked(
     large = np.bincount(pieces.ravel()) >= max(least_area, 1)
     pieces = np.where(large[pieces], pieces, 0)
     whole = np.where(is_cut[kept], 0, kept)
+    own = np.asarray(label(checked, connectivity=1))  # type: ignore[no-untyped-call]
     n_whole, n_pieces = int(whole.max(initial=0)), int(pieces.max(initial=0))
     joined = np.where(pieces > 0, pieces + n_whole, whole)
-    joined = np.where(checked > 0, checked + n_whole + n_pieces, joined)
+    joined = np.where(own > 0, own + n_whole + n_pieces, joined)
     numbers = give_numbers(joined)
     return numbers, tuple(np.unique(numbers[checked > 0]).tolist())
 
@@ -70,20 +71,11 @@ def pixels_of_line(line: Sequence[tuple[float, float]], shape: tuple[int, ...]) 
 
 
 def cut(mask: NDArray[np.bool_], on_line: NDArray[np.bool_]) -> LabelArray:
-    """Cut an object (H, W) along the pixels of a line; the parts from 1, or only 1 if the line parts nothing.
+    """Cut an object (H, W) in one piece along the pixels of a line; the parts from 1, or only 1 if the line parts nothing.
 
-    The pixels of the line belong to the part that is nearest inside the object. A piece that is not cut stays with
-    the first part.
+    The pixels of the line belong to the part that is nearest inside the object.
     """
-    pieces, parts = ndimage.label(mask)[0], ndimage.label(mask & ~on_line)[0]
-    of_piece = np.zeros(int(parts.max(initial=0)) + 1, dtype=np.intp)
-    of_piece[parts] = pieces  # the part of the line itself has no meaning
-    n_parts = np.bincount(of_piece[1:], minlength=int(pieces.max(initial=0)) + 1)
-    is_cut = (n_parts > 1)[of_piece]
-    is_cut[0] = False
-    if not is_cut.any():
+    parts, n_parts = ndimage.label(mask & ~on_line)
+    if n_parts < 2:
         return mask.astype(np.int32)
-    parts = np.where(is_cut[parts], parts, 0)
-    level = np.zeros(mask.shape)
-    found = watershed(level, parts, mask=(n_parts > 1)[pieces] & mask)  # type: ignore[no-untyped-call]
-    return give_numbers(np.where(mask & (found == 0), np.flatnonzero(is_cut)[0], found))
+    return give_numbers(watershed(np.zeros(mask.shape), parts, mask=mask))  # type: ignore[no-untyped-call]

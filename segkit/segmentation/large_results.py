@@ -81,8 +81,9 @@ class RegionResults:
         if "objects" in extras:
             try:
                 numbers, fault = self._write_objects(extras, ids)
-            except InputError as error:
-                fault = str(error)
+            except (InputError, MemoryError) as error:
+                told = "out of memory: raise --memory-limit, or take a coarser level (data.level)"
+                fault = str(error) if isinstance(error, InputError) else told
                 extras = {
                     kind: places for kind, places in extras.items() if kind in ("probability", "overlay")
                 }
@@ -144,7 +145,7 @@ class RegionResults:
             learnt = self._learnt_landscape(make) if splitter.is_learnt else None
             labels, n_objects = split_by_block(splitter, ids, make, learnt)
             return scratch["labels"], self._measure_objects(extras, labels, n_objects, scratch["filled"])
-        except InputError:
+        except (InputError, MemoryError):
             if "labels" in scratch:
                 scratch["labels"].remove()
             raise

@@ -21,7 +21,7 @@ from segkit.live import (
     Objects,
     Project,
 )
-from segkit.live.files import write_checked
+from segkit.live.files import is_checked, write_checked
 from segkit.live.objects import PredictedObjects
 from segkit.objects.choose import mean_ap
 from segkit.segmentation.segmenter import load
@@ -160,6 +160,33 @@ def test_an_object_can_be_drawn_before_anything_is_predicted(session):
     assert set(np.unique(labels.numbers)) == {0, 1}
 
 
+def test_checked_objects_can_be_corrected_without_a_model(session):
+    session.open("b")
+    session.objects.draw("b", (2, 2), np.ones((10, 10), dtype=bool))
+    assert session.objects.find("b").checked == (1,)
+    session.objects.split("b", [(0, 6), (14, 6)])
+    areas = session.objects.measure("b")["area"]
+    assert (areas.size, areas.sum()) == (2, 100)
+    session.objects.delete("b", (4, 3))
+    assert session.objects.find("b").labels.max() == 1
+
+
+def test_a_damaged_file_of_objects_is_somebody_elses(drawn, project, tmp_path):
+    drawn.objects.accept("a", (50, 24))
+    assert drawn.wait(PATIENCE)
+    drawn.close()
+    project.close()
+    file = tmp_path / "out" / "checked" / "a.tif"
+    whole = file.read_bytes()
+    for length in (0, 1, 3, 6, 8, 100):
+        file.write_bytes(whole[:length])
+        assert not is_checked(file)
+    with Project(tmp_path / "images", tmp_path / "out") as again:
+        assert not again.labels("a").has_objects
+        with pytest.raises(OutputError, match="among the checked objects: move it elsewhere"):
+            again.training_files()
+
+
 def test_a_stroke_over_a_checked_object_takes_its_pixels(drawn):
     drawn.objects.accept("a", (50, 24))
     n_before = np.count_nonzero(drawn.project.labels("a").numbers)
@@ -217,12 +244,12 @@ def test_the_class_is_that_of_most_pixels(tmp_path, cache):
         (lambda objects: objects.delete("a", (20, 96)), "no object at row 20, column 96"),
         (
             lambda objects: objects.merge("a", [(20, 20), (20, 36)]),
-            "2 pixels of one object: give pixels of two or more",
+            "2 pixels in one object: give one in each",
         ),
         (lambda objects: objects.merge("a", [(20, 20), (50, 24)]), "do not touch"),
         (lambda objects: objects.split("a", [(8, 28)]), "a line of 1 point: give two or more"),
-        (lambda objects: objects.split("a", [(8, 28), (20, 28)]), "cuts no object in two"),
-        (lambda objects: objects.merge("a", []), "0 pixels of one object"),
+        (lambda objects: objects.split("a", [(8, 28), (20, 28)]), "cuts through no object"),
+        (lambda objects: objects.merge("a", []), "0 pixels in one object"),
         (
             lambda objects: objects.accept("a", (50.5, 24.2)),
             "give row and column of a pixel, two whole numbers",
@@ -230,9 +257,9 @@ def test_the_class_is_that_of_most_pixels(tmp_path, cache):
         (lambda objects: objects.accept("a", (1, 2, 3)), "two whole numbers"),
         (lambda objects: objects.delete("a", 5), "two whole numbers"),
         (lambda objects: objects.split("a", [(np.nan, 3), (9, 9)]), "two whole numbers"),
-        (lambda objects: objects.split("a", [(-(10**9), 28), (10**9, 28)]), "far beyond the image"),
+        (lambda objects: objects.split("a", [(-(10**9), 28), (10**9, 28)]), "ends far outside the image"),
         (lambda objects: objects.draw("a", (10**30, 2), np.ones((2, 2), dtype=bool)), "two whole numbers"),
-        (lambda objects: objects.draw("a", (90, 0), np.ones((2, 2), dtype=bool)), "no pixel in the image"),
+        (lambda objects: objects.draw("a", (90, 0), np.ones((2, 2), dtype=bool)), "lies outside the image"),
         (
             lambda objects: objects.draw("a", (9, 0), np.ones((2, 2))),
             r"mask of shape \(2, 2\) and dtype float64",
@@ -358,9 +385,7 @@ def test_objects_of_somebody_else_are_left_alone(session, tmp_path):
     foreign.unlink()
     session.project.save("a")
     tifffile.imwrite(foreign.with_name("z.tif"), np.ones(SHAPE, dtype=np.uint16))
-    with pytest.raises(
-        OutputError, match=r"z\.tif: not written by segkit annotate, and among the checked objects"
-    ):
+    with pytest.raises(OutputError, match=r"z\.tif: not written by segkit, and among the checked objects"):
         session.export()
 
 

@@ -109,7 +109,7 @@ def test_pixels_without_a_class_are_no_objects(rng, landscape):
 def test_a_region_beyond_memory_is_told(monkeypatch):
     ids = np.ones(SHAPE, dtype=np.uint8)
     monkeypatch.setattr("segkit.objects.by_block.bytes_left", lambda: 120 * 100 * 100)
-    with pytest.raises(InputError, match="objects that touch reach over more than 115 x 115 pixels"):
+    with pytest.raises(InputError, match="a group of objects that touch is larger than 115 x 115 pixels"):
         by_block(Splitter(radius=5), ids, side=16)
     with memory_limit("64GiB"):
         assert by_block(Splitter("none"), ids, side=16).all()

@@ -99,11 +99,12 @@ def test_parts_hang_together(rng):
         assert all(ndimage.label(parts == number)[1] == 1 for number in range(1, parts.max() + 1))
 
 
-def test_a_piece_that_is_not_cut_stays_with_the_first_part():
-    mask = boxes((2, 2, 9, 16), (12, 2, 15, 6)) > 0
-    parts = cut_along(mask, [(0, 8), (11, 8)])
-    assert parts.max() == 2
-    assert parts[13, 3] == parts[4, 3] == 1
+def test_each_piece_of_a_checked_object_is_one():
+    """As when a stroke of the background went through it."""
+    pieces = boxes((2, 2, 9, 6), (2, 8, 9, 16))
+    labels, numbers = with_checked(NONE, (pieces > 0).astype(np.int32), NONE > 0)
+    np.testing.assert_array_equal(labels, pieces)
+    assert numbers == (1, 2)
 
 
 def test_a_line_that_ends_inside_cuts_nothing():
