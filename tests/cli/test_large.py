@@ -47,9 +47,15 @@ def test_an_image_by_region(model, segkit, tmp_path):
     maps = tmp_path / "out" / "probability" / "slide.tif"
     assert f"probability in {maps.parent}" in out
     assert read_pixel_size(maps) == pytest.approx((0.5, 0.5))
-    status, out, err = segkit(*line, "--overwrite", "--probability", "--overlay")
+    status, out, err = segkit(*line, "--overwrite", "--probability", "--overlay", "--objects")
+    assert (status, err) == (0, "")
+    assert "Tables: " in out
+    for place in ("overlay/slide.png", "objects/slide.tif", "geojson/slide.geojson", "objects.csv"):
+        assert (tmp_path / "out" / place).exists()
+    line[line.index("-o") + 1] = tmp_path / "other"
+    status, out, err = segkit(*line, "--set", "data.axes=YX")
     assert status == 2
-    assert "is read by region, which gives labels and probabilities: leave out overlay" in err
+    assert "is read by region, as one plane: leave out axes" in err
 
 
 def test_what_is_large_follows_from_header_and_memory(model, segkit, tmp_path, monkeypatch):
