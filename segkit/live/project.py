@@ -434,6 +434,8 @@ class Project(BaseProject):
         """
         former = self.reading
         with self._guard:
+            for key in self.unsaved():
+                self.save(key)  # or labels that were erased would stay on the disk
             begun = {key: self._by_key[key].n_pages for key in self.annotated()}
             self._read_by(replace(former, unnamed=axes))
             changed = [key for key, n in begun.items() if getattr(self._by_key.get(key), "n_pages", 0) != n]

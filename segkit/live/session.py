@@ -502,6 +502,7 @@ class LiveSession:
         """
         for key in self.project.annotated():
             self.project.image(key)  # refused if it is not the one that was labelled
+            self.project.labels(key)  # or if files do not fit it
             self.project.save(key)
         answer: Future[HandOver] = Future()
         with self._news:

@@ -187,6 +187,38 @@ def test_a_damaged_file_of_objects_is_somebody_elses(drawn, project, tmp_path):
             again.training_files()
 
 
+def test_objects_of_another_size_are_told_by_their_file(drawn, project, cache, tmp_path):
+    drawn.objects.accept("a", (50, 24))
+    assert drawn.wait(PATIENCE)
+    drawn.close()
+    project.close()
+    write_checked(tmp_path / "out" / "checked" / "a.tif", [np.ones((9, 9), dtype=np.int32)])
+    with (
+        Project(tmp_path / "images", tmp_path / "out") as again,
+        LiveSession(again, cache=cache) as session,
+        pytest.raises(InputError, match=r"move .*checked/a\.tif elsewhere"),
+    ):
+        session.export()
+
+
+def test_erased_labels_do_not_come_back_with_other_axes(tmp_path):
+    pages = np.stack([np.round(255 * cells(4 * shift)[1]).astype(np.uint8) for shift in range(3)])
+    (tmp_path / "images").mkdir()
+    tifffile.imwrite(tmp_path / "images" / "s.tif", pages, photometric="minisblack", metadata=None)
+    ones = np.ones((4, 4), dtype=bool)
+    with Project(tmp_path / "images", tmp_path / "out") as project:
+        project.set_axes("ZYX")
+        project.labels("s#1").put((0, 0), ones, ones.astype(np.uint8), ones.astype(np.int32))
+        project.save("s#1")
+        project.labels("s#1").undo()
+        project.set_axes("CYX")
+        project.labels("s").paint((0, 0), ones, 1)
+        project.save("s")
+    with Project(tmp_path / "images", tmp_path / "out") as again:
+        assert again.annotated() == ["s"]
+        assert not again.labels("s").has_objects
+
+
 def test_a_stroke_over_a_checked_object_takes_its_pixels(drawn):
     drawn.objects.accept("a", (50, 24))
     n_before = np.count_nonzero(drawn.project.labels("a").numbers)
