@@ -147,7 +147,7 @@ class ObjectEditor:
     def merge(self, key: str, points: Sequence[Point]) -> Patch:
         """Join the objects at these pixels into one; they must touch."""
         found = self.find(key)
-        masks = [self._mask_at(found, key, at) for at in _checked_all(points, key)]
+        masks = [self._mask_at(found, key, at) for at in _as_pixels(points, key)]
         if len(masks) < 2 or all((mask == masks[0]).all() for mask in masks):
             raise InputError(
                 f"{key}: {count(len(masks), 'pixel')} in one object: give one in each object to merge"
@@ -161,7 +161,7 @@ class ObjectEditor:
 
     def split(self, key: str, line: Sequence[Point]) -> Patch:
         """Cut objects along a line of points: each that it crosses completely becomes two or more."""
-        points = _checked_all(line, key)
+        points = _as_pixels(line, key)
         if len(points) < 2:
             raise InputError(f"{key}: a line of {count(len(points), 'point')}: give two or more")
         found = self.find(key)
@@ -187,7 +187,7 @@ class ObjectEditor:
         class, or the first one after the background if there were none; a mask `value` sets another.
         """
         drawing = self._project.labels(key)
-        drawn = _placed(drawing, _checked(corner, key), mask)
+        drawn = _placed(drawing, _as_pixel(corner, key), mask)
         if not drawn.any():
             raise InputError(f"{key}: the object lies outside the image: draw it inside")
         classes = [one.value for one in self._project.classes]
@@ -238,7 +238,7 @@ class ObjectEditor:
         return classes
 
     def _mask_at(self, found: FoundObjects, key: str, at: Point) -> NDArray[np.bool_]:
-        row, col = _checked(at, key)
+        row, col = _as_pixel(at, key)
         height, width = found.labels.shape
         number = int(found.labels[row, col]) if 0 <= row < height and 0 <= col < width else 0
         if not number:
@@ -264,14 +264,14 @@ class ObjectEditor:
         return patch
 
 
-def _checked_all(points: Any, key: str) -> list[Point]:
+def _as_pixels(points: Any, key: str) -> list[Point]:
     """Return rows and columns of pixels."""
     if not isinstance(points, Iterable):
         raise InputError(f"{key}: points {points!r}: give a list of rows and columns")
-    return [_checked(point, key) for point in points]
+    return [_as_pixel(point, key) for point in points]
 
 
-def _checked(point: Any, key: str) -> Point:
+def _as_pixel(point: Any, key: str) -> Point:
     """Return row and column of a pixel."""
     try:
         row, col = (float(at) for at in point)

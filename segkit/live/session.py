@@ -915,8 +915,8 @@ class LiveSession:
             if self._labelled[key].has_objects
         ]
         if numbered:  # those that somebody has checked tell more than regions
-            usual = replace(splitter_of(numbered), landscape="distance")
-            return ObjectModel(usual.changed(**self._config.objects.changes), "instances")
+            found = ObjectModel(replace(splitter_of(numbered), landscape="distance"), "instances")
+            return found.by_hand(found.splitter.changed(**self._config.objects.changes))
         for key in self._labelled.keys() - self._regions.keys():
             self._regions[key] = AnnotatedRegions.of(id_of[self.project.labels(key).snapshot()[0]])
         found = ObjectModel.of_regions([self._regions[key] for key in sorted(self._labelled)])

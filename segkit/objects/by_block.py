@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from segkit._common import FloatArray
 from segkit._common.memory import bytes_left
 from segkit.errors import InputError
 from segkit.images.labels import UNLABELLED
+from segkit.images.pyramids import OnDisk
 from segkit.objects.hills import find_hills
 from segkit.objects.split import Splitter
 
@@ -34,18 +35,6 @@ _LONGEST_SIDE = 2048
 _SHORTEST_SIDE = 64
 # Pixels that a window grows by at first; then twice as many each time.
 _LEAST_GROWTH = 32
-
-
-class OnDisk(Protocol):
-    """An array (H, W) of which regions are read and written."""
-
-    shape: tuple[int, ...]
-
-    def __getitem__(self, region: Any, /) -> NDArray[Any]:
-        """Read a region."""
-
-    def __setitem__(self, region: Any, values: NDArray[Any], /) -> None:
-        """Write a region."""
 
 
 Make = Callable[[str, Any], OnDisk]

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from segkit._common.memory import bytes_left
 from segkit.images.polygons import Polygon, trace
-from segkit.objects.by_block import OnDisk, Region, Window, side_of_blocks
+from segkit.images.pyramids import OnDisk
+from segkit.objects.by_block import Region, Window, side_of_blocks
 from segkit.objects.measure import Table, measure_distances, measure_intensities, measure_shapes
 from segkit.objects.shapes import Runs, add_up, perimeters
 

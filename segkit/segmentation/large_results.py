@@ -23,7 +23,7 @@ from segkit.images.large_image import Grid, LargeImage
 from segkit.images.pixel_size import GIVEN
 from segkit.images.polygons import Polygon
 from segkit.images.pyramids import OnDisk, Pyramid, write_pyramid
-from segkit.objects.by_block import split_by_block
+from segkit.objects.by_block import Make, split_by_block
 from segkit.objects.measure import Table
 from segkit.objects.measure_by_block import Pixels, measure_by_block, trace_by_block
 from segkit.objects.pictures import write_object_overlay
@@ -144,7 +144,7 @@ class RegionResults:
         try:
             learnt = self._learnt_landscape(make) if splitter.is_learnt else None
             labels, n_objects = split_by_block(splitter, ids, make, learnt)
-            return scratch["labels"], self._measure_objects(extras, labels, n_objects, scratch["filled"])
+            return labels, self._measure_objects(extras, labels, n_objects, scratch["filled"])
         except (InputError, MemoryError):
             if "labels" in scratch:
                 scratch["labels"].remove()
@@ -154,7 +154,7 @@ class RegionResults:
                 scratch[name].remove()
 
     def _measure_objects(
-        self, extras: dict[str, list[Path]], labels: Any, n_objects: int, classes: OnDisk
+        self, extras: dict[str, list[Path]], labels: OnDisk, n_objects: int, classes: OnDisk
     ) -> str:
         """Write label image, measurements and outlines of objects; tell what is missing of them."""
         write_pyramid(self.staging / extras["objects"][0], Pyramid(labels, self.grid), label_name=_NAME)
@@ -186,9 +186,9 @@ class RegionResults:
             np.savez_compressed(temporary, pixel_size=size, **columns)
         return self._write_outlines(self.staging / extras["geojson"][0], labels, table)
 
-    def _learnt_landscape(self, make: Any) -> OnDisk:
+    def _learnt_landscape(self, make: Make) -> OnDisk:
         """Put the landscape that is learnt, depth or probability, together from all tiles."""
-        learnt: OnDisk = make("learnt", np.float32)
+        learnt = make("learnt", np.float32)
         if self.segmenter.objects_.splitter.needs_inside:
             for number, tile in enumerate(self.tiles):
                 if (place := place_of(self.folder, number, "depth")).exists():

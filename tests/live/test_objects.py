@@ -8,6 +8,7 @@ import tifffile
 from PIL import Image
 from scipy import ndimage
 
+from segkit.config.schema import Config
 from segkit.errors import InputError, OutputError
 from segkit.evaluation.object_scores import match
 from segkit.images import UNLABELLED, load_pairs, read_mask, write_image
@@ -59,6 +60,13 @@ def project(tmp_path):
 def session(project, cache):
     with LiveSession(project, cache=cache) as opened:
         yield opened
+
+
+def end(session, project):
+    """End a session whose labels are saved."""
+    assert session.wait(PATIENCE)
+    session.close()
+    project.close()
 
 
 def stroke(session, key="a"):
@@ -173,9 +181,7 @@ def test_checked_objects_can_be_corrected_without_a_model(session):
 
 def test_a_damaged_file_of_objects_is_somebody_elses(drawn, project, tmp_path):
     drawn.objects.accept("a", (50, 24))
-    assert drawn.wait(PATIENCE)
-    drawn.close()
-    project.close()
+    end(drawn, project)
     file = tmp_path / "out" / "checked" / "a.tif"
     whole = file.read_bytes()
     for length in (0, 1, 3, 6, 8, 100):
@@ -189,9 +195,7 @@ def test_a_damaged_file_of_objects_is_somebody_elses(drawn, project, tmp_path):
 
 def test_objects_of_another_size_are_told_by_their_file(drawn, project, cache, tmp_path):
     drawn.objects.accept("a", (50, 24))
-    assert drawn.wait(PATIENCE)
-    drawn.close()
-    project.close()
+    end(drawn, project)
     write_checked(tmp_path / "out" / "checked" / "a.tif", [np.ones((9, 9), dtype=np.int32)])
     with (
         Project(tmp_path / "images", tmp_path / "out") as again,
@@ -235,6 +239,16 @@ def test_corrections_of_one_image_teach_the_next(drawn):
     found = drawn.objects.find("b")
     assert found.labels.max() == 5
     assert "annotated ones" in found.rule
+
+
+def test_settings_by_hand_hold_for_checked_objects(project, cache):
+    config = Config.load(None, ["objects.depth=5", "objects.smallest=3"])
+    with LiveSession(project, cache=cache, config=config) as session:
+        stroke(session)
+        session.objects.accept("a", (50, 24))
+        found = session.objects.find("b")
+        assert found.labels.max() == 3
+        assert found.rule.startswith("watershed on distance from the edge")
 
 
 def test_the_table_follows(drawn):
@@ -383,9 +397,7 @@ def test_checked_objects_outlive_the_session(drawn, project, cache, tmp_path):
 def test_objects_that_their_labels_did_not_follow_are_forgotten(drawn, project, tmp_path):
     """As if the program was killed between the two files."""
     drawn.objects.accept("a", (50, 24))
-    assert drawn.wait(PATIENCE)
-    drawn.close()
-    project.close()
+    end(drawn, project)
     mask = tmp_path / "out" / "masks" / "a.png"
     labels = read_mask(mask)[0].copy()
     labels[50, 24], labels[50, 25] = 0, UNLABELLED
@@ -423,9 +435,7 @@ def test_objects_of_somebody_else_are_left_alone(session, tmp_path):
 
 def test_objects_of_somebody_else_are_not_taken_over(drawn, project, tmp_path):
     """Written between two sessions, beside labels."""
-    assert drawn.wait(PATIENCE)
-    drawn.close()
-    project.close()
+    end(drawn, project)
     foreign = tmp_path / "out" / "checked" / "a.tif"
     foreign.parent.mkdir(parents=True)
     tifffile.imwrite(foreign, np.ones(SHAPE, dtype=np.uint16))
@@ -440,9 +450,7 @@ def test_objects_of_somebody_else_are_not_taken_over(drawn, project, tmp_path):
 
 def test_a_kill_before_the_first_labels_leaves_nothing_in_the_way(drawn, project, tmp_path):
     drawn.objects.accept("a", (50, 24))
-    assert drawn.wait(PATIENCE)
-    drawn.close()
-    project.close()
+    end(drawn, project)
     (tmp_path / "out" / "masks" / "a.png").unlink()
     with Project(tmp_path / "images", tmp_path / "out") as again:
         assert not again.labels("a").has_objects
