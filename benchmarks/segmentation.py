@@ -206,8 +206,8 @@ def _budget(study: Study) -> list[str]:
 
 _BEST = ["learning_rate=[0.0001, 0.001]", "retrain=true"]
 _METHODS = {
-    "segkit-tuned": lambda study: [f"bank.0.weights={study.weight('mobilenet_v2')}"],
-    "segkit-tuned-long": lambda study: [f"bank.0.weights={study.weight('mobilenet_v2')}"],
+    "segkit-tuned": lambda study: [f"bank.0.banks.0.weights={study.weight('mobilenet_v2')}"],
+    "segkit-tuned-long": lambda study: [f"bank.0.banks.0.weights={study.weight('mobilenet_v2')}"],
     "segkit-networks": lambda study: [bank_option(study, NETWORKS, VGG_ALONE)],
     "segkit-paper": lambda study: [*_vgg_bank(study), "title=recipe of the paper (VGG19)"],
     "convpaint": _vgg_bank,

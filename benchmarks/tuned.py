@@ -46,13 +46,14 @@ from segkit.segmentation.segmenter import Segmenter
 SETS = (*KINDS["development"], *KINDS["first look"])
 WAYS = {
     "recipe": "**`--config tuned`**: the first of the next two that does better held out",
-    "logits": "logits, kernel machine",
+    "learnt": "logits and multiscale filters, kernel machine",
     "filters": "the default, without networks",
-    "both": "logits and the default's filters, kernel machine",
+    "logits": "logits, kernel machine",
+    "all": "logits and all of the default's filters, kernel machine",
     "mean": "mean probability of both machines",
     "scales": "mean logit of all scales, no machine",
     "network": "logit at full size, no machine",
-    "quick": "logits of one network a scale without symmetries, kernel machine (`--quick`)",
+    "quick": "logits of one network a scale without symmetries and multiscale filters, kernel machine (`--quick`)",
 }
 
 
@@ -67,15 +68,15 @@ def run(study: Study) -> None:
             made_up = Path(folder) / "made-up"
             write_made_up(made_up)
             options = [
-                "bank.0.weights=random",
-                "bank.0.n_steps=2",
+                "bank.0.banks.0.weights=random",
+                "bank.0.banks.0.n_steps=2",
                 "training.pixels=1000",
                 "selection.pixels=400",
             ]
             where = {"set": "made-up", "n_train": 2, "seed": 0}
             study.row(where, partial(measure, made_up, options, 2, 0))
         return
-    options = [f"bank.0.weights={study.weight('mobilenet_v2')}"]
+    options = [f"bank.0.banks.0.weights={study.weight('mobilenet_v2')}"]
     for seed in range(study.seeds or 3):
         for n_train in study.options.train_sizes:
             for name in study.sets or SETS:
@@ -104,7 +105,7 @@ def measure(
         for machine in machines.values():
             machine.fit(*train, label_map=data.label_map)
         [bank] = trained
-        machines["quick"] = machines["logits"].quick()
+        machines["quick"] = machines["learnt"].quick()
         bare = {"network": bank.scales_[:1], "scales": bank.scales_}
         ways: dict[str, Callable[[FloatArray], Any]] = {
             **{way: machine.predict for way, machine in machines.items()},
@@ -120,14 +121,14 @@ def measure(
         }
         expected = _expected(machines["recipe"], dict(zip(split.test, test[0], strict=True)))
     figures = {
-        "chosen": "logits" if isinstance(machines["recipe"].bank_, TunedBank) else "filters",
+        "chosen": "learnt" if machines["recipe"].bank_.learns_weights else "filters",
         "scales": [float(scale) for scale in bank.scales_],
         "expected": expected,
         "images": counts,
     }
     if (seed, n_train) == (0, max(SIZES)):
         forest = PixelForest(random_state=0).fit(*train, label_map=data.label_map)
-        timed = {"forest": forest.predict} | {way: ways[way] for way in ("logits", "quick", "filters")}
+        timed = {"forest": forest.predict} | {way: ways[way] for way in ("learnt", "quick", "filters")}
         figures["seconds"] = {way: round(_time(decide, test[0]), 2) for way, decide in timed.items()}
     return figures
 
@@ -155,9 +156,16 @@ def at_once(state: Path | None) -> Iterator[list[TunedBank]]:
 
 
 def _banks(config: Config) -> dict[str, Any]:
-    tuned, filters = (bank.model_dump() for bank in config.bank)
-    both = {"name": "stacked", "banks": [tuned, *filters["banks"]]}
-    return {"recipe": [tuned, filters], "logits": tuned, "filters": filters, "both": both}
+    learnt, filters = (bank.model_dump() for bank in config.bank)
+    logits = learnt["banks"][0]
+    everything = {"name": "stacked", "banks": [logits, *filters["banks"]]}
+    return {
+        "recipe": [learnt, filters],
+        "learnt": learnt,
+        "filters": filters,
+        "logits": logits,
+        "all": everything,
+    }
 
 
 def _part(data: Dataset, stems: Sequence[str]) -> tuple[list[Any], list[Any]]:
@@ -285,7 +293,7 @@ def tuned_seconds(rows: list[Row]) -> str:
     table = []
     for row in rows:
         if (seconds := row["figures"].get("seconds")) is not None:
-            ratios = [seconds[way] / seconds["forest"] for way in ("logits", "quick", "filters")]
+            ratios = [seconds[way] / seconds["forest"] for way in ("learnt", "quick", "filters")]
             scales = ", ".join(f"{scale:g}" for scale in row["figures"]["scales"])
             table.append((row["where"]["set"], scales, *(f"{ratio:.2f}" for ratio in ratios)))
     return markdown_table(("set", "scales", "all networks", "`--quick`", "the default"), table)

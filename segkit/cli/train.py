@@ -196,11 +196,9 @@ def _named(bank: dict[str, Any]) -> str:
     """Name a bank of `_banks_at_hand`."""
     if bank == DEFAULT_BANK:
         return "the default"
-    return (
-        f"networks ({' and '.join(_networks_of(bank))})"
-        if "banks" in bank
-        else "networks trained on your images"
-    )
+    if any(part["name"] == "tuned" for part in bank["banks"]):
+        return "networks trained on your images"
+    return f"networks ({' and '.join(_networks_of(bank))})"
 
 
 def _networks_of(bank: dict[str, Any]) -> list[str]:

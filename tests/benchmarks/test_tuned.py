@@ -21,7 +21,7 @@ HALF, MORE = [10, 2, 2, 4], [10, 1, 1, 8]
 def row(name, seed, counts, expected=(0.6, 0.4, 0.7), n_train=5, **figures):
     images = {way: {"x": HALF if way == "filters" else counts} for way in WAYS}
     figures = {
-        "chosen": "logits",
+        "chosen": "learnt",
         "scales": [1.0],
         "expected": {"x": list(expected)},
         "images": images,
@@ -57,7 +57,7 @@ def test_tables_compare_means_of_the_splits_of_all():
             "kvasir_seg_256",
             0,
             HALF,
-            seconds=dict(zip(("forest", "logits", "quick", "filters"), (4.0, 6.0, 1.0, 2.0), strict=True)),
+            seconds=dict(zip(("forest", "learnt", "quick", "filters"), (4.0, 6.0, 1.0, 2.0), strict=True)),
         ),
     ]
     assert scores_by_set(rows)["drive"]["recipe", 5][0, "x"] == pytest.approx((10 / 12 + 8 / 10) / 2)

@@ -166,7 +166,10 @@ def test_a_bank_of_networks_is_offered_with_all_its_weights(
 
 
 def test_banks_that_are_compared_are_named():
-    tuned, networks = {"name": "tuned"}, {"name": "stacked", "banks": [{"name": "vgg19", "weights": "w"}]}
+    tuned, networks = (
+        {"name": "stacked", "banks": [{"name": "tuned", "weights": "w"}, {"name": "multiscale"}]},
+        {"name": "stacked", "banks": [{"name": "vgg19", "weights": "w"}]},
+    )
     banks = [tuned, networks, DEFAULT_BANK]
     told = _describe_banks(banks, 3, 2)
     assert told == (
@@ -326,7 +329,7 @@ def test_tuned_networks_without_network_and_file(folder, segkit, tmp_path, monke
     assert (code, err.count("\n")) == (2, 1)
     assert "mobilenet_v2-b0353104.pth cannot be downloaded (no route)" in err
     assert str(tmp_path / "torch" / "hub" / "checkpoints") in err
-    assert "--set bank.0.weights=FILE" in err
+    assert "--set bank.0.banks.0.weights=FILE" in err
     assert "take the default bank, which needs none" in err
 
 

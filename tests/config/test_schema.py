@@ -52,8 +52,9 @@ def test_shipped_configurations_build(path):
 
 @pytest.mark.parametrize("name", ["tuned", "tuned-long"])
 def test_tuned_networks_are_compared_with_the_default_bank(name):
-    tuned, default = Config.load(BENCHMARK.with_name(f"{name}.yaml"), ["bank.0.weights=w.npz"]).bank
-    assert (tuned.name, tuned.weights) == ("tuned", "w.npz")
+    tuned, default = Config.load(BENCHMARK.with_name(f"{name}.yaml"), ["bank.0.banks.0.weights=w.npz"]).bank
+    networks, fixed = tuned.banks
+    assert (networks.name, networks.weights, fixed.name) == ("tuned", "w.npz", "multiscale")
     assert default == Config().bank
 
 
