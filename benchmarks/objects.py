@@ -1,6 +1,6 @@
 """Objects found after training on 1 and 5 images: segkit's splitting beside components, a fixed watershed and a forest.
 
-    python -m benchmarks objects --data DATA [--sets ...] [--seeds N]
+    python -m benchmarks objects --data DATA [--sets ...] [--seeds N] [--weights WEIGHTS]
 
 DATA holds a folder for each set with images/, masks/ and instances/, and groups.csv where images belong together. The
 default recipe is trained once on each split, with its annotated objects; all methods but the forest share its predicted
@@ -9,6 +9,9 @@ that of scikit-image's documentation: distance to the background, peaks some way
 holes first, and its peaks are at least a typical radius apart: of several forms the best on the test images of the first
 split of dsb2018_stained with five images. "Watershed-half" fills none, and half a radius will do. The typical radius is
 that of the annotated training objects. The forest's masks are split by "watershed".
+
+With --weights, a folder that holds those of MobileNetV2, the networks of `configs/tuned.yaml` are trained on each split
+instead, which learn the depth in objects beside the classes. They have rows of their own.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +35,7 @@ from segkit.benchmark import few_shot_split
 from segkit.benchmark.object_splitting import connected_components, fixed_watershed, read_annotated
 from segkit.benchmark.protocol import read_groups
 from segkit.cli.cells import make_cell_set
+from segkit.config import Config, shipped
 from segkit.evaluation.object_scores import ObjectScores, score_objects
 from segkit.evaluation.statistics import bootstrap_interval, compare
 from segkit.images import read_mask, write_image, write_mask
@@ -38,7 +43,6 @@ from segkit.segmentation.object_model import learn_from_regions
 from segkit.segmentation.segmenter import Segmenter
 
 SETS = ("dsb2018_stained", "monuseg", "usiigaci_phase")
-METHODS = ("components", "watershed", "watershed-half", "segkit", "segkit-class-masks", "forest-watershed")
 # What a test image is stored as: all scores follow from it.
 COUNTS = ("n_true", "n_predicted", "tp", "n_matched", "matched_iou", "shared", "union")
 # Numbers of training images.
@@ -99,9 +103,13 @@ def image_scores_of(rows: Sequence[Row]) -> dict[tuple[str, int], dict[str, NDAr
 
 
 def run_split(
-    folder: Path, train: Sequence[str], test: Sequence[str], segmenter: Segmenter, forest: PixelForest
+    folder: Path,
+    train: Sequence[str],
+    test: Sequence[str],
+    segmenter: Segmenter,
+    forest: PixelForest | None = None,
 ) -> dict[str, Any]:
-    """Train on one split, and score every method on its test images."""
+    """Train on one split, and score every method on its test images; without a forest those of trained networks."""
     read = read_annotated(folder / "images", folder / "masks", [*train, *test])
     images = {one.stem: one.image for one in read}
     masks = {one.stem: (one.mask > 0).astype(np.uint8) for one in read}
@@ -110,22 +118,27 @@ def run_split(
     start = time.perf_counter()
     segmenter.fit(*lesson, instances=[truths[stem] for stem in train])
     fitted = time.perf_counter()
-    forest.fit(*lesson)
+    if forest is not None:
+        forest.fit(*lesson)
     forest_seconds = time.perf_counter() - fitted
     learnt, from_regions = segmenter.objects_, learn_from_regions(lesson[1])
     radius = learnt.splitter.radius
-    found: dict[str, list[LabelImage]] = {name: [] for name in METHODS}
+    found: dict[str, list[LabelImage]] = defaultdict(list)
     intervals, predict_seconds = {}, []
     for stem in test:
         began = time.perf_counter()
         segmented = segmenter.segment(images[stem], objects=True)
         predict_seconds.append(time.perf_counter() - began)
         mask, foreground = segmented.labels > 0, 1 - segmented.probability[:, :, 0]
+        intervals[stem] = learnt.count_interval(int(segmented.objects.max()))
+        if forest is None:
+            found["tuned"].append(segmented.objects)
+            found["tuned-watershed"].append(filled_watershed(mask, radius))
+            continue
         found["components"].append(connected_components(mask))
         found["watershed"].append(filled_watershed(mask, radius))
         found["watershed-half"].append(fixed_watershed(mask, radius / 2))
         found["segkit"].append(segmented.objects)
-        intervals[stem] = learnt.count_interval(int(segmented.objects.max()))
         found["segkit-class-masks"].append(from_regions.splitter.split(mask, probability=foreground))
         found["forest-watershed"].append(filled_watershed(forest.predict(images[stem]) > 0, radius))
     scored = {name: score_objects([truths[stem] for stem in test], labels) for name, labels in found.items()}
@@ -156,8 +169,9 @@ def run(study: Study) -> None:
                 study, Path(temporary) / "made-up", [2], 1, small, {"n_estimators": 5, "training_pixels": 500}
             )
             return
+        networks = [f"bank.0.banks.0.weights={study.weight('mobilenet_v2')}"] if study.weights else []
         for name in study.sets or SETS:
-            measure(study, study.folder(name), SIZES, study.seeds or 5, {}, {})
+            measure(study, study.folder(name), SIZES, study.seeds or 5, {}, {}, networks)
 
 
 def measure(
@@ -167,6 +181,7 @@ def measure(
     n_seeds: int,
     recipe: dict[str, Any],
     forest: dict[str, Any],
+    networks: Sequence[str] = (),
 ) -> None:
     """Run what is missing of one set."""
     stems = [file.stem for file in (folder / "images").iterdir()]
@@ -176,11 +191,16 @@ def measure(
 
         def split_and_score(n_train: int = n_train, seed: int = seed) -> dict[str, Any]:
             split = few_shot_split(stems, n_train, seed, groups=groups or None)
-            models = Segmenter(**recipe, random_state=seed), PixelForest(**forest, random_state=seed)
+            models: Any = Segmenter(**recipe, random_state=seed), PixelForest(**forest, random_state=seed)
+            if networks:
+                models = [Config.load(shipped("tuned"), [*networks, f"seed={seed}"]).build()]
             found = run_split(folder, split.train, split.test, *models)
             return found | ({"groups": {stem: groups[stem] for stem in split.test}} if groups else {})
 
-        study.row({"set": folder.name, "n_train": n_train, "seed": seed}, split_and_score)
+        where = {"set": folder.name, "n_train": n_train, "seed": seed} | (
+            {"bank": "tuned"} if networks else {}
+        )
+        study.row(where, split_and_score)
 
 
 SPLITTINGS = {
@@ -189,14 +209,17 @@ SPLITTINGS = {
     "watershed": "watershed",
     "components": "connected regions",
     "forest-watershed": "pixel forest, watershed",
+    "tuned": "**`--config tuned`**, objects annotated",
+    "tuned-watershed": "`--config tuned`, watershed",
 }
 
 
-def held_counts(rows: Sequence[Row]) -> list[bool]:
+def held_counts(rows: Sequence[Row], method: str) -> list[bool]:
     """Tell of each test image that has an interval of its count whether the interval holds the true one."""
     return [
-        interval[0] <= row["figures"]["methods"]["segkit"][stem][COUNTS.index("n_true")] <= interval[1]
+        interval[0] <= row["figures"]["methods"][method][stem][COUNTS.index("n_true")] <= interval[1]
         for row in rows
+        if method in row["figures"]["methods"]
         for stem, interval in row["figures"]["count_intervals"].items()
         if interval is not None
     ]
@@ -219,14 +242,19 @@ def objects(rows: list[Row]) -> str:
         mine_rows = [row for row in rows if row["where"]["set"] == name]
         by_size = image_scores_of(mine_rows)
         for n_train, method in itertools.product(sorted({size for _, size in by_size}), SPLITTINGS):
+            if (method, n_train) not in by_size:
+                continue
             found, mine = by_size[method, n_train], by_size["segkit", n_train]
+            shared = np.isin(mine["seed"], found["seed"])
+            mine = {score: values[shared] for score, values in mine.items()}
             ap, clusters, seeds = found["ap_50"], found["cluster"], found["seed"]
             alone = ", images only" if np.unique(seeds).size == 1 else ""
             cells = [with_interval(float(ap.mean()), bootstrap_interval(ap, clusters, seeds)) + alone, ""]
             if method != "segkit":
                 cells[1] = difference_of(compare(mine["ap_50"], ap, clusters, seeds), doubt=True)
             scores = [f"{found[score].mean():.3f}" for score in ("panoptic_quality", "aggregated_jaccard")]
-            held = held_counts([row for row in mine_rows if row["where"]["n_train"] == n_train])
+            own = [row for row in mine_rows if row["where"]["n_train"] == n_train]
+            held = held_counts(own, method) if method in ("segkit", "tuned") else []
             error = 100 * found["absolute_count_error"].sum() / found["n_true"].sum()
             table.append(
                 (
@@ -235,7 +263,7 @@ def objects(rows: list[Row]) -> str:
                     *map(broken, cells),
                     *scores,
                     f"{error:.0f} %",
-                    f"{100 * np.mean(held):.0f} % of {len(held)}" if held and method == "segkit" else "",
+                    f"{100 * np.mean(held):.0f} % of {len(held)}" if held else "",
                 )
             )
     return markdown_table(header, table)

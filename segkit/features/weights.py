@@ -95,8 +95,8 @@ def download_weights(address: str) -> dict[str, torch.Tensor]:
     except (URLError, OSError) as error:
         raise WeightsError(
             f"weights {address} cannot be downloaded ({getattr(error, 'reason', error)}): download them on another machine "
-            f"into {cached.parent}, or give their file (weights=FILE; for --config tuned --set bank.0.banks.0.weights=FILE), or "
-            f"{_WITHOUT_WEIGHTS}"
+            f"into {cached.parent}, or give their file (weights=FILE; for --config tuned "
+            f"--set bank.0.banks.0.weights=FILE), or {_WITHOUT_WEIGHTS}"
         ) from error
     except Exception as error:  # torch raises RuntimeError on a bad hash, pickle errors on a bad file
         cause = str(error).splitlines()[0]
