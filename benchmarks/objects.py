@@ -1,6 +1,6 @@
 """Objects found after training on 1 and 5 images: segkit's splitting beside components, a fixed watershed and a forest.
 
-    python -m benchmarks objects --data DATA [--sets ...] [--seeds N] [--weights WEIGHTS]
+    python -m benchmarks objects --data DATA [--sets ...] [--train-sizes ...] [--seeds N] [--weights WEIGHTS]
 
 DATA holds a folder for each set with images/, masks/ and instances/, and groups.csv where images belong together. The
 default recipe is trained once on each split, with its annotated objects; all methods but the forest share its predicted
@@ -16,6 +16,7 @@ instead, which learn the depth in objects beside the classes. They have rows of 
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import tempfile
 import time
@@ -160,6 +161,10 @@ def write_made_up(folder: Path) -> None:
         write_mask(folder / "instances" / f"{index}.png", labels.astype(np.uint16))
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--train-sizes", type=int, nargs="+", default=list(SIZES))
+
+
 def run(study: Study) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         if study.quick:
@@ -171,7 +176,7 @@ def run(study: Study) -> None:
             return
         networks = [f"bank.0.banks.0.weights={study.weight('mobilenet_v2')}"] if study.weights else []
         for name in study.sets or SETS:
-            measure(study, study.folder(name), SIZES, study.seeds or 5, {}, {}, networks)
+            measure(study, study.folder(name), study.options.train_sizes, study.seeds or 5, {}, {}, networks)
 
 
 def measure(
