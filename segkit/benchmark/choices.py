@@ -18,6 +18,7 @@ _N_EMBEDDED = 400
 _N_COMPONENTS = 512
 CRITERIA = {
     "mmd": "MMD",
+    "u_statistic": "MMD (U-statistic of pairs)",
     "mmd_squared": "squared MMD",
     "alignment": "alignment",
     "centered_alignment": "centred alignment",

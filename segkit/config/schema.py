@@ -68,7 +68,7 @@ class KernelConfig(Section):
     family: Literal["linear+gaussian", "linear", "gaussian", "laplacian"] = "linear+gaussian"
     gammas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1, max_length=100)] | None = None
     n_components: Whole | None = None
-    criterion: Literal["mmd", "alignment", "centered_alignment", "power"] = "mmd"
+    criterion: Literal["mmd", "u_statistic", "alignment", "centered_alignment", "power"] = "mmd"
 
     @model_validator(mode="after")
     def _fits_family(self) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -35,8 +36,9 @@ from segkit.kernels.fourier import fourier_dot, fourier_map
 from segkit.kernels.mmd import alignment, mixture_weights, mmd, power_criterion
 from segkit.kernels.nystrom import NystroemMap, choose_landmarks
 
-_CRITERIA: dict[str, Callable[[FloatArray, NDArray[Any]], float]] = {
+_CRITERIA: dict[str, Callable[..., float]] = {
     "mmd": mmd,
+    "u_statistic": partial(mmd, statistic="u_statistic"),
     "alignment": alignment,
     "centered_alignment": partial(alignment, centered=True),
     "power": power_criterion,
@@ -59,8 +61,9 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     n_components : int, default=2048
         Number of output features of all kernels together. It is one less if all features are pairs
         and the number is odd, and less if a Nystroem part has a lower rank.
-    criterion : {"mmd", "alignment", "centered_alignment", "power"}, default="mmd"
-        Score of a kernel: `mmd`, `alignment` or `power_criterion`.
+    criterion : {"mmd", "u_statistic", "alignment", "centered_alignment", "power"}, default="mmd"
+        Score of a kernel: `mmd`, by the estimate of all pairs or by the U-statistic of random ones, `alignment` or
+        `power_criterion`.
     form : {"concatenate", "sample"}, default="concatenate"
         "concatenate": equal numbers of features for each kernel, scaled by the root of its weight.
         "sample": draws from the mixture of the spectral laws, with equal scales.
@@ -105,7 +108,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     Warns
     -----
     UserWarning
-        If no kernel separates the classes. The weights are then uniform.
+        If no kernel separates the classes. The weights are then uniform. If the U-statistic leaves samples out.
 
     Notes
     -----
@@ -148,7 +151,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         *,
         gammas: ArrayLike | None = None,
         n_components: int = 2048,
-        criterion: Literal["mmd", "alignment", "centered_alignment", "power"] = "mmd",
+        criterion: Literal["mmd", "u_statistic", "alignment", "centered_alignment", "power"] = "mmd",
         form: Literal["concatenate", "sample"] = "concatenate",
         features: Literal["pair", "phase"] = "pair",
         normalize: bool = True,
@@ -175,7 +178,8 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         scored = _scoring_rows(labels, self.max_samples, rng)
         # A generator: only one Gram matrix is in memory at a time.
         grams = gram_matrices(self.kernels_, rows[scored])
-        self.scores_ = np.array([_CRITERIA[self.criterion](K, labels[scored]) for K in grams])
+        score = self._make_criterion(labels[scored], rng)
+        self.scores_ = np.array([score(K, labels[scored]) for K in grams])
         self.weights_ = mixture_weights(self.scores_)
         self._draw_features(rows, rng)
         return self
@@ -297,6 +301,19 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
                 for part in self.nystroem_
             )
         )
+
+    def _make_criterion(self, labels: NDArray[Any], rng: np.random.RandomState) -> Callable[..., float]:
+        """Return the score of a kernel; all kernels share the pairs of the U-statistic, which need classes of one size."""
+        if self.criterion != "u_statistic":
+            return _CRITERIA[self.criterion]
+        counts = np.unique(labels, return_counts=True)[1]
+        if len(counts) == 2 and counts[0] != counts[1]:
+            warnings.warn(
+                f"classes of {counts[0]} and {counts[1]} samples: the U-statistic takes {counts.min()} of each; "
+                "criterion 'mmd' takes all",
+                stacklevel=3,
+            )
+        return partial(_CRITERIA["u_statistic"], random_state=int(rng.randint(2**31 - 1)))
 
     def _base_kernels(self, X: FloatArray, rng: np.random.RandomState) -> list[Kernel]:
         if not isinstance(self.kernels, str):

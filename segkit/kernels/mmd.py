@@ -1,6 +1,6 @@
 """Scores of a kernel's separation of the classes: MMD, alignment, test power; and the weights of a mixture.
 
-All MMD estimates are functions of the sums of kernel values over pairs of classes.
+All MMD estimates are functions of the sums of kernel values over pairs of classes, less those of some pairs.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
 
 from segkit.errors import ConfigError, InputError
 
-_Statistic = Literal["unbiased", "biased", "scaled_biased"]
+_Statistic = Literal["unbiased", "u_statistic", "biased", "scaled_biased"]
+_Seed = int | np.random.RandomState | None
 _Float64Array = NDArray[np.float64]
 _BoolArray = NDArray[np.bool_]
 
@@ -23,7 +25,9 @@ _BoolArray = NDArray[np.bool_]
 _VARIANCE_FLOOR = 1e-8
 
 
-def mmd_squared(K: ArrayLike, y: ArrayLike, *, statistic: _Statistic = "unbiased") -> float:
+def mmd_squared(
+    K: ArrayLike, y: ArrayLike, *, statistic: _Statistic = "unbiased", random_state: _Seed = None
+) -> float:
     """Estimate the squared maximum mean discrepancy (MMD) of two classes.
 
     Parameters
@@ -32,18 +36,20 @@ def mmd_squared(K: ArrayLike, y: ArrayLike, *, statistic: _Statistic = "unbiased
         Gram matrix.
     y : array-like of shape (n_samples,)
         Labels, of two classes.
-    statistic : {"unbiased", "biased", "scaled_biased"}, default="unbiased"
+    statistic : {"unbiased", "u_statistic", "biased", "scaled_biased"}, default="unbiased"
         The estimator, see Notes.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the pairs of "u_statistic".
 
     Returns
     -------
     float
-        The estimate. The unbiased one may be negative.
+        The estimate. The two unbiased ones may be negative.
 
     Raises
     ------
     InputError
-        If shapes do not fit, there are not two classes, or a class has one sample and the estimator is the
+        If shapes do not fit, there are not two classes, or a class has one sample and the estimator is an
         unbiased one.
     ConfigError
         If the statistic does not exist.
@@ -53,16 +59,19 @@ def mmd_squared(K: ArrayLike, y: ArrayLike, *, statistic: _Statistic = "unbiased
     With n+ and n- samples, and S the sum of kernel values over pairs:
 
     - unbiased: ``S++(i != j) / n+(n+ - 1) + S--(i != j) / n-(n- - 1) - 2 S+- / n+n-``
+    - u_statistic: samples of both classes are paired at random, without replacement; n0 pairs, as many as the smaller
+      class has samples. ``(S++(i != j) + S--(i != j) - 2 S+-(i != j)) / n0(n0 - 1)``, where sample i of either class
+      is that of pair i. It is unbiased, too. Of the larger class, it leaves samples out.
     - biased: ``S++ / n+^2 + S-- / n-^2 - 2 S+- / n+n-``
     - scaled_biased: ``n+n- / (n+ + n-)`` times the biased one, as in the paper's Table 2
 
-    The paper swaps the two names: it calls the root of the unbiased estimator (4.5) biased, and the
-    biased one (4.2) unbiased.
+    The paper swaps two names: it calls the root of the unbiased estimator (4.5) biased, and the
+    biased one (4.2) unbiased. Its (4.6) is "u_statistic".
 
     References
     ----------
     M. Badiei Khuzani et al., Multiple kernel learning from U-statistics of empirical measures in
-    the feature space, eq. 4.2 and 4.5.
+    the feature space, eq. 4.2, 4.5 and 4.6.
 
     Examples
     --------
@@ -74,11 +83,13 @@ def mmd_squared(K: ArrayLike, y: ArrayLike, *, statistic: _Statistic = "unbiased
     K, members = _checked(K, y)
     if members.shape[1] != 2:
         raise InputError(f"{members.shape[1]} classes: mmd_squared compares two; use mmd")
-    return _of_split(K, members[:, 0], statistic)
+    return _of_split(K, members[:, 0], statistic, random_state)
 
 
-def mmd(K: ArrayLike, y: ArrayLike, *, statistic: _Statistic = "unbiased") -> float:
-    """Estimate the maximum mean discrepancy (MMD) of two or more classes (paper, eq. 4.5).
+def mmd(
+    K: ArrayLike, y: ArrayLike, *, statistic: _Statistic = "unbiased", random_state: _Seed = None
+) -> float:
+    """Estimate the maximum mean discrepancy (MMD) of two or more classes (paper, eq. 4.5 and 4.6).
 
     It is the root of `mmd_squared`, clipped at 0. With more than two classes it is the mean of the roots, each class
     against the rest. Arguments and errors are those of `mmd_squared`.
@@ -90,13 +101,17 @@ def mmd(K: ArrayLike, y: ArrayLike, *, statistic: _Statistic = "unbiased") -> fl
     1.4142
     """
     K, members = _checked(K, y)
-    squares = [_of_split(K, positive, statistic) for positive in _one_vs_rest(members)]
+    squares = [_of_split(K, positive, statistic, random_state) for positive in _one_vs_rest(members)]
     # Unbiased estimates may be negative; clip them before the root.
     return float(np.mean(np.sqrt(np.maximum(squares, 0))))
 
 
-def _of_split(K: _Float64Array, positive: _BoolArray, statistic: _Statistic) -> float:
+def _of_split(
+    K: _Float64Array, positive: _BoolArray, statistic: _Statistic, random_state: _Seed = None
+) -> float:
     """Estimate the squared MMD between the samples of a class and all others."""
+    if statistic == "u_statistic":
+        return _of_pairs(K, positive, check_random_state(random_state))
     # Products with one-hot columns sum K over all pairs of sides at once.
     sides = np.column_stack([positive, ~positive]).astype(np.float64)
     counts, totals = sides.sum(axis=0), sides.T @ K @ sides
@@ -108,10 +123,24 @@ def _of_split(K: _Float64Array, positive: _BoolArray, statistic: _Statistic) -> 
         case "biased" | "scaled_biased":
             within = totals.diagonal() / counts**2
         case _:
-            raise ConfigError(f"statistic={statistic!r}: choose 'unbiased', 'biased' or 'scaled_biased'")
+            raise ConfigError(
+                f"statistic={statistic!r}: choose 'unbiased', 'u_statistic', 'biased' or 'scaled_biased'"
+            )
     value = within.sum() - 2 * totals[0, 1] / counts.prod()
     scale = counts.prod() / counts.sum() if statistic == "scaled_biased" else 1.0
     return float(scale * value)
+
+
+def _of_pairs(K: _Float64Array, positive: _BoolArray, rng: np.random.RandomState) -> float:
+    """Estimate it by the U-statistic of random pairs of a sample of a class and one of the others (paper, eq. 4.6)."""
+    first, second = (rng.permutation(np.flatnonzero(side)) for side in (positive, ~positive))
+    n_pairs = min(len(first), len(second))
+    _require_two_of_each(np.array([len(first), len(second)]))
+    first, second = first[:n_pairs], second[:n_pairs]
+    # the kernel of two pairs: like samples with like ones, less unlike ones
+    total = K[np.ix_(first, first)] + K[np.ix_(second, second)]
+    total -= K[np.ix_(first, second)] + K[np.ix_(second, first)]
+    return float((total.sum() - np.trace(total)) / (n_pairs * (n_pairs - 1)))
 
 
 def power_criterion(K: ArrayLike, y: ArrayLike) -> float:

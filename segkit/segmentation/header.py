@@ -101,7 +101,7 @@ class _Summary(_Part):
     training_mean_iou: float
     training_set_sha256: str
     n_training_pixels: Count
-    criterion: Literal["mmd", "mmd_squared", "alignment", "centered_alignment", "power"]
+    criterion: Literal["mmd", "u_statistic", "mmd_squared", "alignment", "centered_alignment", "power"]
     selector: str
     threshold: float
     threshold_rule: str

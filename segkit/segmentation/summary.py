@@ -25,6 +25,7 @@ _STROKES = 0.5
 _ONE = {"images": "image", "blocks": "block"}
 _CRITERIA = {
     "mmd": "the discrepancy (MMD) between the classes",
+    "u_statistic": "the discrepancy (MMD) between the classes, by the U-statistic of random pairs of pixels",
     "mmd_squared": "the squared discrepancy (MMD) between the classes, over pairs of pixels of different {regions}",
     "alignment": "the alignment with the labels",
     "centered_alignment": "the centred alignment with the labels",

@@ -86,6 +86,27 @@ def test_scores_and_weights(data, criterion, score):
     np.testing.assert_allclose(mixture.weights_, np.divide(scores, np.sum(scores)), rtol=1e-9)
 
 
+def test_kernels_are_scored_by_the_u_statistic_of_the_same_pairs(data):
+    X, y = data
+    twice = [Gaussian(0.3), Gaussian(0.3), Gaussian(3.0)]
+    options = {"n_components": 40, "criterion": "u_statistic"}
+    even = np.sort(np.concatenate([np.flatnonzero(y == label)[:20] for label in np.unique(y)]))
+    first = MixtureRFF(twice, **options, random_state=0).fit(X[even], y[even])
+    assert first.scores_[0] == first.scores_[1] != first.scores_[2]
+    again, other = (MixtureRFF(twice, **options, random_state=seed).fit(X[even], y[even]) for seed in (0, 1))
+    np.testing.assert_array_equal(first.scores_, again.scores_)
+    assert (first.scores_ != other.scores_).all()
+    np.testing.assert_allclose(first.scores_, [mmd(kernel(X[even]), y[even]) for kernel in twice], rtol=0.2)
+
+
+def test_classes_of_other_sizes_are_told_where_pairs_are_compared(rng):
+    y = np.arange(20) < 5
+    X = rng.normal(size=(20, 2)) + 3 * y[:, None]
+    told = r"^classes of 15 and 5 samples: the U-statistic takes 5 of each; criterion 'mmd' takes all$"
+    with pytest.warns(UserWarning, match=told):
+        MixtureRFF([Gaussian(1.0)], n_components=10, criterion="u_statistic", random_state=0).fit(X, y + 0)
+
+
 def test_default_grid(data):
     X, y = data
     base = median_gamma(X)

@@ -41,6 +41,38 @@ def test_mmd_squared_equals_double_loops(two_classes, statistic):
     assert mmd_squared(K, y, statistic=statistic) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize("sizes", [(6, 6), (7, 4)])
+def test_u_statistic_equals_a_double_loop_over_pairs(rng, sizes):
+    """Equation 4.6, and what is done where classes differ in size: samples of the larger one are left out."""
+    y = rng.permutation(np.repeat([False, True], sizes))
+    K = Gaussian(0.5)(rng.normal(size=(len(y), 3)) + y[:, None])
+    draws = np.random.RandomState(5)
+    pairs = list(
+        zip(*(draws.permutation(np.flatnonzero(y == label)) for label in np.unique(y)), strict=False)
+    )
+    n_pairs = min(sizes)
+    assert len(pairs) == n_pairs
+    total = sum(
+        K[a, c] + K[b, d] - K[a, d] - K[c, b]
+        for i, (a, b) in enumerate(pairs)
+        for j, (c, d) in enumerate(pairs)
+        if i != j
+    )
+    found = mmd_squared(K, y, statistic="u_statistic", random_state=5)
+    assert found == pytest.approx(total / (n_pairs * (n_pairs - 1)), rel=1e-12)
+    assert found != mmd_squared(K, y, statistic="u_statistic", random_state=6)
+
+
+def test_mean_of_the_u_statistic_over_pairings_is_the_estimate_of_all_pairs(rng):
+    y = np.repeat([0, 1], [3, 5])
+    K = Gaussian(0.5)(rng.normal(size=(8, 2)) + y[:, None])
+    draws = np.random.RandomState(0)
+    found = [mmd_squared(K, y, statistic="u_statistic", random_state=draws) for _ in range(4000)]
+    error = np.std(found) / np.sqrt(len(found))
+    assert error > 0
+    assert np.mean(found) == pytest.approx(mmd_squared(K, y), abs=4 * error)
+
+
 def test_scaled_biased_tends_to_one_for_distinct_samples(rng):
     """Table 2: as gamma grows K tends to the identity and the statistic to 1.000."""
     K = Gaussian(1e8)(rng.normal(size=(50, 4)))
@@ -179,6 +211,10 @@ def test_no_positive_score_gives_uniform_weights_and_a_warning():
             "a class has 1 of 3 samples: this estimate needs at least 2 in each class; annotate more of that class",
         ),
         (
+            lambda: mmd(np.eye(3), [0, 1, 1], statistic="u_statistic"),
+            "a class has 1 of 3 samples: this estimate needs at least 2 in each class; annotate more of that class",
+        ),
+        (
             lambda: power_criterion(np.eye(3), [0, 1, 1]),
             "a class has 1 of 3 samples: this estimate needs at least 2 in each class; annotate more of that class",
         ),
@@ -202,4 +238,7 @@ def test_unknown_statistic():
     """Named first, also where classes are too small."""
     with pytest.raises(ConfigError) as caught:
         mmd(np.eye(2), [0, 1], statistic="linear")
-    assert str(caught.value) == "statistic='linear': choose 'unbiased', 'biased' or 'scaled_biased'"
+    assert (
+        str(caught.value)
+        == "statistic='linear': choose 'unbiased', 'u_statistic', 'biased' or 'scaled_biased'"
+    )
