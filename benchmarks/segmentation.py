@@ -210,6 +210,10 @@ _METHODS = {
     "segkit-tuned-long": lambda study: [f"bank.0.banks.0.weights={study.weight('mobilenet_v2')}"],
     "segkit-networks": lambda study: [bank_option(study, NETWORKS, VGG_ALONE)],
     "segkit-paper": lambda study: [*_vgg_bank(study), "title=recipe of the paper (VGG19)"],
+    "segkit-paper-as-printed": lambda study: [
+        *_vgg_bank(study),
+        "title=recipe of the paper as printed (VGG19)",
+    ],
     "convpaint": _vgg_bank,
     "convpaint-m": _vgg_bank,
     "convpaint-centred": _vgg_bank,

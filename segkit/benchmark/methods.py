@@ -101,6 +101,14 @@ DEFAULT_METHODS: dict[str, dict[str, Any]] = {
         "title": "recipe of the paper (VGG16)",
         **read_options(shipped("paper-004")),
     },
+    "segkit-paper-scattering": {
+        "title": "recipe of the paper (scattering)",
+        **read_options(shipped("paper-004-scattering")),
+    },
+    "segkit-paper-as-printed": {
+        "title": "recipe of the paper as printed (VGG16)",
+        **read_options(shipped("paper-004-as-printed")),
+    },
     "segkit-orbit": {"kind": "segkit", "title": "segkit (orbit bank)", "bank": {"name": "orbit"}},
     "fcn": {"kind": "fcn", "title": "FCN-8s (pre-trained)", "weights": "imagenet"},
     "fcn-scratch": {"kind": "fcn", "title": "FCN-8s (from scratch)"},

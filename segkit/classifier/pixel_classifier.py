@@ -35,9 +35,9 @@ _MIXTURES: dict[str, type[KernelMixture]] = {
 class PixelClassifier:
     """Select channels, standardise them, learn a mixture of kernels and fit a linear SVM on its features (eq. 7.17).
 
-    Selector, kernels and SVM are cloned. `gaussian_channels` are the channels, of all, that Gaussian kernels may see.
-    `select` sees all channels; all that follows gets the kept ones, `channels_`, rising. `groups` are the images or blocks
-    of the pixels, `penalty` is the lambda of eq. 7.17.
+    Selector, kernels and SVM are cloned. Without `scaled` channels stay as they are. `gaussian_channels` are those channels,
+    of all, that Gaussian kernels may see. `select` sees all channels; all that follows gets the kept ones, `channels_`,
+    rising. `groups` are the images or blocks of the pixels, `penalty` is the lambda of eq. 7.17.
     """
 
     def __init__(
@@ -46,11 +46,13 @@ class PixelClassifier:
         kernels: KernelMixture,
         svm: LinearSVM,
         *,
+        scaled: bool = True,
         gaussian_channels: NDArray[np.bool_] | None = None,
     ) -> None:
         self.selector = selector
         self.kernels = kernels
         self.svm = svm
+        self.scaled = scaled
         self.gaussian_channels = gaussian_channels
 
     def select(self, X: FloatArray, y: NDArray[Any], groups: IntArray) -> Self:
@@ -192,8 +194,13 @@ class PixelClassifier:
         self, X: FloatArray, y: NDArray[Any], sample_weight: NDArray[np.float64], groups: IntArray
     ) -> FloatArray:
         """Learn scales and kernels; returns the standardised channels."""
-        scaler = StandardScaler().fit(X, sample_weight=sample_weight)
-        self.mean_, self.scale_ = scaler.mean_.astype(np.float32), scaler.scale_.astype(np.float32)
+        self.mean_, self.scale_ = (
+            np.zeros(X.shape[1], dtype=np.float32),
+            np.ones(X.shape[1], dtype=np.float32),
+        )
+        if self.scaled:
+            scaler = StandardScaler().fit(X, sample_weight=sample_weight)
+            self.mean_, self.scale_ = scaler.mean_.astype(np.float32), scaler.scale_.astype(np.float32)
         self.kernels_ = clone(self.kernels)
         if self.gaussian_channels is not None:
             self.kernels_.set_params(gaussian_columns=self.gaussian_channels[self.channels_])

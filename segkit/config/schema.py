@@ -111,9 +111,10 @@ class SVMConfig(Section):
 
 
 class TrainingConfig(Section):
-    """Training pixels, threshold and probabilities, and whether the model file holds networks' weights."""
+    """Training pixels, whether their channels are standardised, threshold, probabilities, and weights in the model file."""
 
     pixels: Annotated[int, Field(ge=20, le=MOST_PIXELS)] = 20_000
+    standardise: bool = True
     threshold: Literal["quantile+otsu", "quantile", "iou", "zero"] = "quantile+otsu"
     smallest_region: Annotated[float, Field(ge=0, le=1)] = 0.5
     probability: Literal["calibrated", "raw"] = "calibrated"
@@ -267,6 +268,7 @@ class Config(Section):
             svm=self.svm.build(),
             alphas=self.svm.alphas if self.svm.C is None else None,
             selection_pixels=self.selection.pixels,
+            standardise=self.training.standardise,
             training_pixels=self.training.pixels,
             threshold=self.training.threshold,
             smallest_region=self.training.smallest_region,

@@ -45,6 +45,8 @@ _CRITERIA: dict[str, Callable[..., float]] = {
 }
 _ARRAYS = ("scores", "weights", "frequencies", "amplitudes")
 _GRID = 2.0 ** np.arange(-6, 7)
+# Values of a kernel below count as zero.
+_ZERO = 1e-12
 
 
 class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -180,6 +182,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         grams = gram_matrices(self.kernels_, rows[scored])
         score = self._make_criterion(labels[scored], rng)
         self.scores_ = np.array([score(K, labels[scored]) for K in grams])
+        self._refuse_zero_kernels(rows, rng)
         self.weights_ = mixture_weights(self.scores_)
         self._draw_features(rows, rng)
         return self
@@ -314,6 +317,18 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
                 stacklevel=3,
             )
         return partial(_CRITERIA["u_statistic"], random_state=int(rng.randint(2**31 - 1)))
+
+    def _refuse_zero_kernels(self, X: FloatArray, rng: np.random.RandomState) -> None:
+        """Refuse gammas so large that all samples are unlike each other."""
+        if self.gammas is None or (self.scores_ > 0).any():
+            return
+        few = X[rng.permutation(len(X))[:200]]
+        if all((K - np.diag(np.diag(K))).max() < _ZERO for K in gram_matrices(self.kernels_, few)):
+            fitting = median_gamma(X, random_state=rng) ** (1.0 if self.kernels == "gaussian" else 0.5)
+            raise ConfigError(
+                f"gammas {np.asarray(self.gammas).tolist()}: all kernels are zero between these samples; give gammas about "
+                f"{fitting:.2g}"
+            )
 
     def _base_kernels(self, X: FloatArray, rng: np.random.RandomState) -> list[Kernel]:
         if not isinstance(self.kernels, str):

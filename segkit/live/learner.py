@@ -205,7 +205,9 @@ class Learner:
             return former.refit(kept, sample.label, sample.weight, penalty=penalty, tol=TOL)
         self._selected_for = drawn.values.tobytes(), n_labelled, n_images
         own = self.segmenter
-        classifier = make_classifier(own.selector, own.kernels, own.svm, own.random_state)
+        classifier = make_classifier(
+            own.selector, own.kernels, own.svm, own.random_state, standardise=own.standardise
+        )
         if isinstance(classifier.kernels, LinearGaussianMixture):
             classifier.kernels.set_params(n_components=min(COMPONENTS, classifier.kernels.n_components))
         classifier.select(X, sample.label, drawn.groups).allow_gaussians(self.strides == 1)

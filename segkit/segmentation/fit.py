@@ -203,7 +203,12 @@ def train(
 
 
 def make_classifier(
-    selector: Any, kernels: KernelMixture | None, svm: LinearSVM | None, random_state: int
+    selector: Any,
+    kernels: KernelMixture | None,
+    svm: LinearSVM | None,
+    random_state: int,
+    *,
+    standardise: bool,
 ) -> PixelClassifier:
     """Make an unfitted classifier of copies of its parts, or of the usual ones, seeded unless they bring a seed."""
     given = ((selector, MMDSelector), (kernels, LinearGaussianMixture), (svm, LinearSVM))
@@ -211,7 +216,7 @@ def make_classifier(
     for part in parts:
         if getattr(part, "random_state", 0) is None:
             part.set_params(random_state=random_state)
-    return PixelClassifier(*parts)
+    return PixelClassifier(*parts, scaled=standardise)
 
 
 def evaluate_banks(

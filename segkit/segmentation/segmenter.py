@@ -73,6 +73,10 @@ class Segmenter(BaseSegmenter):
         Penalties (lambda of eq. 7.17, ``C = 1 / (n lambda)``). The one nearest to 0.001 / sqrt(n_images) is taken, unless
         its mean IoU on held-out images is significantly worse than the best (one-sided paired t-test, 95 %); then the
         nearest one that is not. None keeps the ``C`` of `svm`.
+    standardise : bool, default=True
+        Whether kept channels are less their mean and divided by their standard deviation, over all training pixels, before
+        kernels see them. Without, ``gammas`` of the kernels must fit the scale of the channels; and the normalisation of the
+        bank is all that is left.
     selection_pixels : int, default=6000
         Number of pixels for the selection of channels, balanced over classes as far as available. Penalty, threshold and
         probabilities are evaluated on the same pixels, with each image held out in turn.
@@ -152,6 +156,7 @@ class Segmenter(BaseSegmenter):
         kernels: KernelMixture | None = None,
         svm: LinearSVM | None = None,
         alphas: Sequence[float] | None = ALPHAS,
+        standardise: bool = True,
         selection_pixels: int = 6000,
         training_pixels: int = 20_000,
         threshold: str = "quantile+otsu",
@@ -165,6 +170,7 @@ class Segmenter(BaseSegmenter):
         self.kernels = kernels
         self.svm = svm
         self.alphas = alphas
+        self.standardise = standardise
         self.selection_pixels = selection_pixels
         self.training_pixels = training_pixels
         self.threshold = threshold
@@ -369,7 +375,9 @@ class Segmenter(BaseSegmenter):
         if alphas is not None and not (len(alphas) and all(0 < value < np.inf for value in alphas)):
             raise ConfigError(f"alphas={alphas!r}: give one or more numbers above 0, or None")
         return Recipe(
-            make_classifier(self.selector, self.kernels, self.svm, self.random_state),
+            make_classifier(
+                self.selector, self.kernels, self.svm, self.random_state, standardise=self.standardise
+            ),
             None if alphas is None else sorted(alphas, reverse=True),
             **{name: getattr(self, name) for name in RECIPE_OPTIONS},
         )

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.svm import LinearSVM
@@ -78,6 +79,19 @@ def test_without_a_penalty_the_svm_has_its_own_cost():
     classifier = PixelClassifier(MMDSelector(3), LinearMixture(), LinearSVM(C=0.5)).select(X, y, groups)
     classifier.fit(X[:, classifier.channels_], y, weight, groups)
     assert classifier.svm_.C == 0.5
+
+
+def test_channels_that_are_not_scaled_stay_as_they_are():
+    X, y, weight, groups = pixels()
+    kernels = MixtureRFF(gammas=[0.3], n_components=20, random_state=0)
+    classifier = PixelClassifier(MMDSelector(3), kernels, LinearSVM(), scaled=False).select(X, y, groups)
+    kept = 5 + 3 * X[:, classifier.channels_].astype(np.float32)
+    classifier.fit(kept, y, weight, groups, penalty=1e-2)
+    np.testing.assert_array_equal(classifier.standardise(kept), kept)
+    expected = (
+        clone(kernels).fit(kept, y).transform(kept) @ classifier.svm_.coef_.T + classifier.svm_.intercept_
+    )
+    np.testing.assert_allclose(classifier.decision_function(kept), expected, atol=1e-4)
 
 
 def test_parts_are_cloned():

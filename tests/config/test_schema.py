@@ -1,6 +1,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import pytest
 from pydantic import Field
 
@@ -44,8 +45,8 @@ def test_shipped_configurations_build(path):
         "modules-shearlet": ModuleBank,
         "scattering": ScatteringBank,
         "fast": StackedBank,
-        "paper-004": StackedBank,
     }
+    kinds |= dict.fromkeys(("paper-004", "paper-004-scattering", "paper-004-as-printed"), StackedBank)
     kinds |= dict.fromkeys(("tuned", "tuned-long", "two-networks"), list)
     assert type(segmenter.bank) is kinds.get(path.stem, ConvNetBank)
 
@@ -199,9 +200,18 @@ def test_recipe_of_the_paper_is_kept():
     assert (segmenter.svm.C, segmenter.alphas, segmenter.bank.normalization) == (1.0, None, "set")
 
 
-def test_benchmarks_know_the_same_recipe_of_the_paper():
-    shipped = Config.load(BENCHMARK.with_name("paper-004.yaml"))
-    assert load_methods(["segkit-paper"])[0].options == shipped
+def test_recipe_of_the_paper_as_printed():
+    segmenter = Config.load(BENCHMARK.with_name("paper-004-as-printed.yaml")).build()
+    assert not segmenter.standardise
+    assert segmenter.kernels.criterion == "u_statistic"
+    np.testing.assert_allclose(segmenter.kernels.gammas, [10.0 ** (2 * i - 2) for i in range(-4, 5)])
+    assert segmenter.svm.loss == "hinge"
+
+
+@pytest.mark.parametrize("form", ["", "-scattering", "-as-printed"])
+def test_benchmarks_know_the_same_recipes_of_the_paper(form):
+    shipped = Config.load(BENCHMARK.with_name(f"paper-004{form}.yaml"))
+    assert load_methods([f"segkit-paper{form}"])[0].options == shipped
 
 
 def test_default_recipe_is_that_of_the_segmenter():
@@ -209,7 +219,7 @@ def test_default_recipe_is_that_of_the_segmenter():
     assert isinstance(segmenter.selector, MMDSelector)
     assert isinstance(segmenter.kernels, LinearGaussianMixture)
     assert segmenter.kernels.get_params() == LinearGaussianMixture().get_params()
-    names = ("alphas", "selection_pixels", "training_pixels", "threshold", "probability")
+    names = ("alphas", "standardise", "selection_pixels", "training_pixels", "threshold", "probability")
     assert [getattr(segmenter, name) for name in names] == [getattr(default, name) for name in names]
     assert bank_to_dict(segmenter.bank) == bank_to_dict(default_bank())
 

@@ -107,6 +107,18 @@ def test_classes_of_other_sizes_are_told_where_pairs_are_compared(rng):
         MixtureRFF([Gaussian(1.0)], n_components=10, criterion="u_statistic", random_state=0).fit(X, y + 0)
 
 
+@pytest.mark.parametrize(("kernels", "fitting"), [("gaussian", 4e-8), ("laplacian", 2e-4)])
+def test_kernels_that_are_zero_everywhere_are_refused(data, kernels, fitting):
+    """Such as those of maps that are not standardised."""
+    X, y = data
+    with pytest.raises(ConfigError) as caught:
+        MixtureRFF(kernels, gammas=[1.0, 100.0], n_components=10, random_state=0).fit(2000 * X, y)
+    told, _, gamma = str(caught.value).rpartition(" ")
+    assert told == "gammas [1.0, 100.0]: all kernels are zero between these samples; give gammas about"
+    assert float(gamma) == pytest.approx(fitting, rel=0.5)
+    MixtureRFF(kernels, gammas=[1.0, float(gamma)], n_components=10, random_state=0).fit(2000 * X, y)
+
+
 def test_default_grid(data):
     X, y = data
     base = median_gamma(X)

@@ -123,7 +123,9 @@ def test_channels_are_chosen_anew_when_labels_have_grown_by_half(features, monke
     chosen = []
     make = segkit.live.learner.make_classifier
     monkeypatch.setattr(
-        segkit.live.learner, "make_classifier", lambda *parts: chosen.append(1) or make(*parts)
+        segkit.live.learner,
+        "make_classifier",
+        lambda *parts, **options: chosen.append(1) or make(*parts, **options),
     )
     subject = learner(features)
     drawn = labels(LEFT, RIGHT)  # 360 pixels
