@@ -63,16 +63,22 @@ class SelectionConfig(Section):
 
 
 class KernelConfig(Section):
-    """The mixture of kernels and its features (`LinearGaussianMixture`, `LinearMixture` or `MixtureRFF`)."""
+    """The mixture of kernels and its features: `LinearGaussianMixture`, `LinearMixture`, or `MixtureRFF` of one family."""
 
-    family: Literal["linear+gaussian", "linear", "gaussian", "laplacian"] = "linear+gaussian"
+    family: Literal["linear+gaussian", "linear", "gaussian", "laplacian", "anova", "polynomial"] = (
+        "linear+gaussian"
+    )
     gammas: Annotated[tuple[PositiveFloat, ...], Field(min_length=1, max_length=100)] | None = None
     n_components: Whole | None = None
     criterion: Literal["mmd", "u_statistic", "alignment", "centered_alignment", "power"] = "mmd"
 
     @model_validator(mode="after")
     def _fits_family(self) -> Self:
-        used = {"linear": (), "linear+gaussian": ("gammas", "n_components")}
+        used = {
+            "linear": (),
+            "linear+gaussian": ("gammas", "n_components"),
+            "polynomial": ("n_components", "criterion"),
+        }
         if self.family in used:
             idle = [name for name in type(self).model_fields if name not in ("family", *used[self.family])]
             self.refuse_idle(

@@ -18,13 +18,15 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from segkit.errors import ConfigError, ModelFileError
+from segkit.errors import ConfigError, InputError, ModelFileError
 from segkit.kernels.base import (
+    Anova,
     FloatArray,
     Gaussian,
     Kernel,
     Laplacian,
     Normalized,
+    Polynomial,
     ShiftInvariantKernel,
     gram_matrices,
     kernel_from_dict,
@@ -45,6 +47,9 @@ _CRITERIA: dict[str, Callable[..., float]] = {
 }
 _ARRAYS = ("scores", "weights", "frequencies", "amplitudes")
 _GRID = 2.0 ** np.arange(-6, 7)
+# The kernels that have names; grids of the last two, as measured on four development sets.
+_NAMED = ("gaussian", "laplacian", "anova", "polynomial")
+_COARSE_GRID, _DEGREES = 4.0 ** np.arange(-3, 4), range(1, 6)
 # Values of a kernel below count as zero.
 _ZERO = 1e-12
 
@@ -54,12 +59,13 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     Parameters
     ----------
-    kernels : {"gaussian", "laplacian"} or sequence of Kernel, default="gaussian"
-        The base kernels: a named kernel with each of `gammas`, or the given ones. Shift-invariant kernels
-        get random Fourier features, others Nystroem features.
+    kernels : {"gaussian", "laplacian", "anova", "polynomial"} or sequence of Kernel, default="gaussian"
+        The base kernels: a named kernel with each of `gammas`, or the given ones. Polynomials have degrees 1 to 5 instead.
+        Shift-invariant kernels get random Fourier features, others Nystroem features.
     gammas : array-like of shape (n_kernels,) or None, default=None
-        Gammas of the named kernel, > 0. None takes 2^-6, ..., 2^6 times the inverse median squared
-        distance of the samples (the inverse median distance for "laplacian").
+        Gammas of the named kernel, > 0; not for "polynomial". None takes 2^-6, ..., 2^6 times the inverse median squared
+        distance of the samples (the inverse median distance for "laplacian"), or 4^-3, ..., 4^3 times the inverse mean
+        squared distance in a feature for "anova". Of polynomials it is the inverse of the features' variances, summed.
     n_components : int, default=2048
         Number of output features of all kernels together. It is one less if all features are pairs
         and the number is odd, and less if a Nystroem part has a lower rank.
@@ -136,7 +142,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernels": [StrOptions({"gaussian", "laplacian"}), "array-like"],
+        "kernels": [StrOptions(set(_NAMED)), "array-like"],
         "gammas": ["array-like", None],
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "criterion": [StrOptions(set(_CRITERIA))],
@@ -149,7 +155,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def __init__(
         self,
-        kernels: Literal["gaussian", "laplacian"] | Sequence[Kernel] = "gaussian",
+        kernels: Literal["gaussian", "laplacian", "anova", "polynomial"] | Sequence[Kernel] = "gaussian",
         *,
         gammas: ArrayLike | None = None,
         n_components: int = 2048,
@@ -324,7 +330,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             return
         few = X[rng.permutation(len(X))[:200]]
         if all((K - np.diag(np.diag(K))).max() < _ZERO for K in gram_matrices(self.kernels_, few)):
-            fitting = median_gamma(X, random_state=rng) ** (1.0 if self.kernels == "gaussian" else 0.5)
+            fitting = median_gamma(X, random_state=rng) ** (0.5 if self.kernels == "laplacian" else 1.0)
             raise ConfigError(
                 f"gammas {np.asarray(self.gammas).tolist()}: all kernels are zero between these samples; give gammas about "
                 f"{fitting:.2g}"
@@ -333,25 +339,40 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _base_kernels(self, X: FloatArray, rng: np.random.RandomState) -> list[Kernel]:
         if not isinstance(self.kernels, str):
             return self._given_kernels(self.kernels)
-        kernel, root = (Gaussian, 1.0) if self.kernels == "gaussian" else (Laplacian, 0.5)
-        if self.gammas is None:
-            gammas = _GRID * median_gamma(X, random_state=rng) ** root
-        else:
+        if self.kernels == "polynomial":
+            if self.gammas is not None:
+                raise ConfigError(
+                    "gammas with kernels='polynomial': its kernels differ in degree; leave gammas out"
+                )
+            return self._scaled([Polynomial(degree, 1 / _spread(X)) for degree in _DEGREES])
+        if self.gammas is not None:
             gammas = np.asarray(self.gammas, dtype=np.float64)
+        elif self.kernels == "anova":
+            gammas = _COARSE_GRID * X.shape[1] / (2 * _spread(X))
+        else:
+            root = 1.0 if self.kernels == "gaussian" else 0.5
+            gammas = _GRID * median_gamma(X, random_state=rng) ** root
         if not gammas.size:
             raise ConfigError("gammas=[]: at least one is needed; leave gammas out for the default grid")
+        if self.kernels == "anova":
+            return self._scaled([Anova(float(gamma)) for gamma in gammas])
+        kernel = Gaussian if self.kernels == "gaussian" else Laplacian
         return [kernel(float(gamma)) for gamma in gammas]
 
     def _given_kernels(self, kernels: Sequence[Kernel]) -> list[Kernel]:
         if self.gammas is not None:
             raise ConfigError(
-                "gammas with kernel objects: gammas apply to kernels='gaussian' or 'laplacian'; "
+                "gammas with kernel objects: gammas apply to 'gaussian', 'laplacian' and 'anova'; "
                 "set the gamma of each kernel object instead"
             )
         if not len(kernels) or not all(isinstance(kernel, Kernel) for kernel in kernels):
             raise ConfigError(
                 f"kernels={kernels!r}: a name or at least one kernel object is needed, such as Gaussian(0.5)"
             )
+        return self._scaled(kernels)
+
+    def _scaled(self, kernels: Sequence[Kernel]) -> list[Kernel]:
+        """Scale kernels to unit diagonal, if that is wanted."""
         has_unit_diagonal = ShiftInvariantKernel | Normalized
         return [
             Normalized(kernel) if self.normalize and not isinstance(kernel, has_unit_diagonal) else kernel
@@ -426,6 +447,14 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _spread(X: FloatArray) -> float:
+    """Sum the variances of the features."""
+    spread = float(X.var(axis=0, dtype=np.float64).sum())
+    if not spread:
+        raise InputError("all samples are alike, so that no kernel fits them: give samples that differ")
+    return spread
 
 
 def _weighted(part: NystroemMap, weight: float) -> NystroemMap:

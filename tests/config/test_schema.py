@@ -274,6 +274,7 @@ def test_banks_to_choose_from_are_a_list():
 IDLE = [
     ("kernel.criterion='power'", "kernel.family=linear+gaussian", "kernel.family to gaussian or laplacian"),
     ("kernel.n_components=64", "kernel.family=linear", "kernel.family to gaussian or laplacian"),
+    ("kernel.gammas=(2.0,)", "kernel.family=polynomial", "kernel.family to gaussian or laplacian"),
     ("svm.alphas=(0.1, 0.2)", "svm.C=3", "svm.C=null"),
     ("bank.thresholds=(0.0, 0.5)", "bank.nonlinearity=fourier", "bank.nonlinearity=step"),
     ("bank.gamma=2.0", "bank.nonlinearity=step", "bank.nonlinearity=fourier"),
@@ -294,6 +295,8 @@ def test_options_without_effect_are_refused_by_name(given, under, cure):
     ("overrides", "value"),
     [
         (["kernel.family=laplacian", "kernel.criterion=power"], "power"),
+        (["kernel.family=anova", "kernel.gammas=[0.1]"], (0.1,)),
+        (["kernel.family=polynomial", "kernel.n_components=64"], 64),
         (["svm.alphas=[0.1]"], (0.1,)),
         (["bank.name=orbit", "bank.nonlinearity=step", "bank.thresholds=[0]"], (0.0,)),
         (["bank.name=orbit", "bank.gamma=2"], 2.0),

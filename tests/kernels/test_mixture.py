@@ -5,7 +5,7 @@ import pytest
 from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from segkit.errors import ConfigError, ModelFileError
+from segkit.errors import ConfigError, ModelFileError, SegkitError
 from segkit.kernels import (
     Anova,
     Gaussian,
@@ -127,6 +127,43 @@ def test_default_grid(data):
     assert gaussians == [Gaussian(multiple * base) for multiple in multiples]
     laplacians = MixtureRFF("laplacian", n_components=100, random_state=0).fit(X, y).kernels_
     assert laplacians == [Laplacian(multiple * base**0.5) for multiple in multiples]
+
+
+def test_grids_of_the_other_named_kernels(data):
+    X, y = data
+    X = 3 * X + 7
+    variance = X.var(axis=0)
+    polynomials = MixtureRFF("polynomial", n_components=100, random_state=0).fit(X, y).kernels_
+    assert [one.kernel.degree for one in polynomials] == [1, 2, 3, 4, 5]
+    np.testing.assert_allclose([one.kernel.gamma for one in polynomials], 1 / variance.sum())
+    anovas = MixtureRFF("anova", n_components=100, random_state=0).fit(X, y).kernels_
+    multiples = [4.0**power for power in range(-3, 4)]
+    np.testing.assert_allclose([one.kernel.gamma for one in anovas], multiples / (2 * variance.mean()))
+    given = MixtureRFF("anova", gammas=[0.2], n_components=80, random_state=0).fit(X, y)
+    assert given.kernels_ == [Normalized(Anova(0.2))]
+    np.testing.assert_allclose(given.transform(X) @ given.transform(X).T, given.kernels_[0](X), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "X", "message"),
+    [
+        (
+            {"kernels": "polynomial", "gammas": [1.0]},
+            None,
+            "gammas with kernels='polynomial': its kernels differ in degree; leave gammas out",
+        ),
+        (
+            {"kernels": "anova"},
+            np.ones((6, 2)),
+            "all samples are alike, so that no kernel fits them: give samples that differ",
+        ),
+    ],
+)
+def test_named_kernels_that_cannot_be_made(data, options, X, message):
+    X, y = data if X is None else (X, np.arange(6) % 2)
+    with pytest.raises(SegkitError) as caught:
+        MixtureRFF(n_components=100, random_state=0, **options).fit(X, y)
+    assert str(caught.value) == message
 
 
 def test_a_polynomial_swamps_a_gaussian_unless_normalised(rng):
@@ -282,7 +319,7 @@ def test_arrays_that_do_not_fit_are_refused(data):
     [
         (
             {"kernels": [Gaussian(1.0)], "gammas": [1.0]},
-            "gammas with kernel objects: gammas apply to kernels='gaussian' or 'laplacian'; "
+            "gammas with kernel objects: gammas apply to 'gaussian', 'laplacian' and 'anova'; "
             "set the gamma of each kernel object instead",
         ),
         (
