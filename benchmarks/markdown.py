@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from benchmarks.rows import Row
-from segkit.evaluation.statistics import Comparison, bootstrap_interval
+from segkit.evaluation.statistics import N_RESAMPLES, Comparison, bootstrap_interval
 
 # A paper's number for the values of some settings.
 Papers = Mapping[tuple[Any, ...], float]
+# Of an interval's width: two standard errors of its ends. With n resamples the 2.5 % quantile of a normal law has the error
+# sqrt(0.025 * 0.975 / n) / 0.0584 standard deviations, of which the interval is 3.92 wide.
+_EDGE = 2 * math.sqrt(0.025 * 0.975 / N_RESAMPLES) / 0.0584 / 3.92
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -63,13 +67,19 @@ def paired(
 
 
 def difference_of(found: Comparison, *, doubt: bool = False, splits: bool = True) -> str:
-    """Write a difference with its interval, on how many sets one split alone was run, and whether it may be chance."""
+    """Write a difference with its interval, on how many sets one split alone was run, and whether it may be chance.
+
+    It is on the edge of chance if the interval's end nearer 0 lies within its own error: other resamples may have it on the
+    other side.
+    """
     n_alone, n_sets = found.n_seeds.count(1), len(found.n_seeds)
     of_sets = f" on {n_alone} of {n_sets} sets" if n_alone < n_sets else ""
     low, high = found.interval
-    notes = f", images only{of_sets}" * bool(n_alone and splits) + ", may be chance" * (
-        doubt and low <= 0 <= high
-    )
+    notes = f", images only{of_sets}" * bool(n_alone and splits)
+    if doubt and 0 < min(abs(low), abs(high)) < _EDGE * (high - low):
+        notes += ", on the edge of chance"
+    elif doubt and low <= 0 <= high:
+        notes += ", may be chance"
     return signed(found.difference, found.interval) + notes
 
 

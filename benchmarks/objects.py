@@ -92,6 +92,7 @@ def image_scores_of(rows: Sequence[Row]) -> dict[tuple[str, int], dict[str, NDAr
                 "aggregated_jaccard": scores.image_aggregated_jaccard,
                 "absolute_count_error": np.abs(scores.n_predicted - scores.n_true),
                 "n_true": scores.n_true,
+                "n_predicted": scores.n_predicted,
                 "seed": np.full(len(images), row["where"]["seed"]),
                 "cluster": np.array([groups.get(stem, stem) for stem in images]),
             }
@@ -239,6 +240,7 @@ def objects(rows: list[Row]) -> str:
         "**segkit**, objects annotated, less it",
         "panoptic quality",
         "aggregated Jaccard",
+        "found / true",
         "count error",
         "counts in their 80 % interval",
     )
@@ -267,6 +269,7 @@ def objects(rows: list[Row]) -> str:
                     SPLITTINGS[method],
                     *map(broken, cells),
                     *scores,
+                    f"{found['n_predicted'].sum() / found['n_true'].sum():.2f}",
                     f"{error:.0f} %",
                     f"{100 * np.mean(held):.0f} % of {len(held)}" if held else "",
                 )

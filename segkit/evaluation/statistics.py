@@ -19,7 +19,7 @@ IntArray = NDArray[np.intp]
 # Fewer images than this say little about which method is better.
 FEW_IMAGES = 10
 # Resamples of an interval.
-N_RESAMPLES = 10_000
+N_RESAMPLES = 20_000
 _DRAWN_AT_ONCE = 2**20
 # (n + 1) * level is rounded to so many digits, so that 10 * 0.9 is 9.
 _DIGITS = 9

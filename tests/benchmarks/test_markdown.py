@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from benchmarks.markdown import broken, difference_of, interval_of, markdown_table, mean_of, paired
-from segkit.evaluation.statistics import bootstrap_interval, compare, compare_pooled
+from benchmarks.markdown import _EDGE, broken, difference_of, interval_of, markdown_table, mean_of, paired
+from segkit.evaluation.statistics import N_RESAMPLES, Comparison, bootstrap_interval, compare, compare_pooled
 
 SCORES = {(0, "a"): 0.5, (0, "b"): 0.7, (1, "b"): 0.6, (1, "c"): 0.9}
 
@@ -40,6 +40,28 @@ def test_a_difference_says_whether_it_may_be_chance():
     assert "chance" not in difference_of(sure, doubt=True)
     assert difference_of(doubtful, doubt=True).endswith("), may be chance")
     assert "chance" not in difference_of(doubtful)
+
+
+@pytest.mark.parametrize(
+    ("interval", "told"),
+    [
+        ((0.0005, 0.1), "on the edge of chance"),
+        ((-0.1, -0.0005), "on the edge of chance"),
+        ((-0.0005, 0.1), "on the edge of chance"),
+        ((-0.003, 0.1), "may be chance"),
+        ((0.0, 0.0), "may be chance"),
+        ((0.003, 0.1), ""),
+    ],
+)
+def test_a_difference_is_on_the_edge_where_resampling_could_move_it_across_zero(interval, told):
+    found = difference_of(Comparison(0.05, interval, 0.04, 20, (2,)), doubt=True)
+    assert found.partition("), ")[2] == told
+
+
+def test_the_edge_is_two_standard_errors_of_an_end(rng):
+    """Intervals of normal resamples: how their ends vary from seed to seed."""
+    ends = np.quantile(rng.standard_normal((200, N_RESAMPLES)), [0.025, 0.975], axis=1)
+    assert _EDGE * np.mean(ends[1] - ends[0]) == pytest.approx(2 * ends.std(axis=1).mean(), rel=0.15)
 
 
 def test_a_cell_is_broken_before_its_interval_which_stays_whole():
