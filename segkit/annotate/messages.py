@@ -29,6 +29,10 @@ _LENGTH = struct.Struct("<I")
 MALFORMED, TOO_BIG, UNSUPPORTED = 1007, 1009, 1003  # why a websocket is closed
 
 Index = Annotated[int, Field(ge=0, lt=2**31)]
+Side = Annotated[int, Field(ge=1, lt=2**31)]
+Sides = tuple[Side, Side]
+# Rows and columns may lie outside of the image.
+Place = Annotated[int, Field(gt=-(2**31), lt=2**31)]
 Key = Annotated[str, Field(min_length=1, max_length=4096)]
 Number = Annotated[int, Field(ge=0, lt=2**53)]
 
@@ -68,16 +72,35 @@ class Stroke(_Strict):
     seq: Number
     stroke: Annotated[str, Field(min_length=1, max_length=64)]
     corner: tuple[Index, Index]
-    shape: tuple[Annotated[int, Field(ge=1, lt=2**31)], Annotated[int, Field(ge=1, lt=2**31)]]
+    shape: Sides
     value: Annotated[int, Field(ge=0, le=255)]
 
 
 class Command(_Strict):
     """Undo, redo or accept; counted like strokes, because their order matters."""
 
-    op: Literal["undo", "redo", "accept"]
+    op: Literal["undo", "redo", "accept", "accept_objects"]
     image: Key
     seq: Number
+
+
+class Correct(_Strict):
+    """Correct objects at pixels, or along a line of them; counted like strokes."""
+
+    op: Literal["accept_object", "delete_object", "merge_objects", "split_objects"]
+    image: Key
+    seq: Number
+    points: Annotated[list[tuple[Place, Place]], Field(min_length=1, max_length=2000)]
+
+
+class DrawObject(_Strict):
+    """Draw an object, counted like strokes. The payload is the packed mask."""
+
+    op: Literal["draw_object"]
+    image: Key
+    seq: Number
+    corner: tuple[Index, Index]
+    shape: Sides
 
 
 class SetClasses(_Strict):
@@ -102,6 +125,15 @@ class Settings(_Strict):
     source: Literal["strokes", "model"]
 
 
+class SetObjects(_Strict):
+    """How objects that touch are told apart; none is as the labels teach it."""
+
+    op: Literal["objects"]
+    depth: Annotated[FiniteFloat, Field(ge=0)] | None
+    smallest: Annotated[FiniteFloat, Field(ge=0)] | None
+    fill_holes: bool | None
+
+
 class TrainNetwork(_Strict):
     """Train a network on all labels, or end its training."""
 
@@ -122,15 +154,21 @@ class TileQuery(BaseModel):
     high: FiniteFloat | None = None
 
 
-Message = About | View | Stroke | Command | SetClasses | SetAxes | Settings | TrainNetwork | Export
+Change = Stroke | Command | Correct | DrawObject
+Message = About | View | Change | SetClasses | SetAxes | Settings | SetObjects | TrainNetwork | Export
 _READER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="op")])
 
 
 def pack(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
-    """Make the frame of a message; in its header NaN and infinity become null."""
-    plain = to_jsonable_python(header, inf_nan_mode="null", fallback=lambda number: number.item())
-    text = json.dumps(plain, ensure_ascii=False, allow_nan=False).encode("utf-8", errors="replace")
+    """Make the frame of a message."""
+    text = to_json(header)
     return _LENGTH.pack(len(text)) + text + payload
+
+
+def to_json(content: Mapping[str, Any]) -> bytes:
+    """Write JSON, in which NaN and infinity are null, and arrays lists."""
+    plain = to_jsonable_python(content, inf_nan_mode="null", fallback=lambda array: array.tolist())
+    return json.dumps(plain, ensure_ascii=False, allow_nan=False).encode("utf-8", errors="replace")
 
 
 def split(frame: bytes) -> tuple[bytes, bytes]:
@@ -154,7 +192,7 @@ def read_message(frame: bytes) -> tuple[Message, bytes]:
         if error.errors()[0]["type"] == "json_invalid":
             raise FramingError("header is not JSON") from error
         raise _refusal(error) from error
-    if payload and not isinstance(message, Stroke):
+    if payload and not isinstance(message, Stroke | DrawObject):
         raise InputError(
             f"message of the page: {message.op} with {len(payload)} bytes behind it, expected none"
         )
@@ -176,7 +214,7 @@ def _refusal(error: ValidationError) -> InputError:
     return InputError(f"message of the page: {where}: {told}: reload the page and try again")
 
 
-def unpack_mask(stroke: Stroke, payload: bytes, size: tuple[int, int]) -> NDArray[np.bool_]:
+def unpack_mask(stroke: Stroke | DrawObject, payload: bytes, size: tuple[int, int]) -> NDArray[np.bool_]:
     """Read the mask of a stroke."""
     (row, column), (height, width) = stroke.corner, stroke.shape
     if row + height > size[0] or column + width > size[1]:
@@ -230,6 +268,9 @@ def objects_frame(event: Objects) -> bytes:
         "generation": event.generation,
         "count": event.count,
         "rule": event.rule,
+        "checked": len(event.checked),
+        "depth": event.depth,
+        "interval": event.interval,
     }
     outlines = find_boundaries(event.labels, mode="inner")  # type: ignore[no-untyped-call]
     return pack(header, np.packbits(outlines).tobytes())

@@ -12,6 +12,7 @@ import mimetypes
 import secrets
 import signal
 import socket
+import tempfile
 import threading
 import webbrowser
 from collections.abc import Callable
@@ -29,10 +30,11 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from segkit.annotate.messages import LIMIT, UNSUPPORTED, FramingError, read_query
+from segkit.annotate.messages import LIMIT, UNSUPPORTED, FramingError, read_query, to_json
 from segkit.annotate.pictures import encode, render_tile
 from segkit.annotate.shared_session import SharedSession, TabQueue
 from segkit.errors import InputError, OutputError, SegkitError
+from segkit.objects.tables import OBJECTS_FILE, ImageObjects, write_objects
 
 if TYPE_CHECKING:
     from segkit.live import LiveSession, Project
@@ -119,6 +121,11 @@ def make_app(project: Project, session: LiveSession, *, token: str, port: int) -
     async def tile(request: Request) -> Response:
         return await _picture(lambda: _draw_tile(shared, request))
 
+    async def objects(request: Request) -> Response:
+        return await _table(
+            lambda: shared.table(_known(shared, request)), as_file="csv" in request.query_params
+        )
+
     async def connect(websocket: WebSocket) -> None:
         await _converse(shared, websocket)
 
@@ -127,6 +134,7 @@ def make_app(project: Project, session: LiveSession, *, token: str, port: int) -
         Mount("/static", StaticFiles(directory=_STATIC)),
         Route("/thumbnail/{key:path}", thumbnail),
         Route("/tile/{key:path}/{level:int}/{row:int}/{column:int}", tile),
+        Route("/objects/{key:path}", objects),
         WebSocketRoute("/ws", connect),
     ]
     return Guard(Starlette(routes=routes), token=token, port=port)
@@ -228,6 +236,30 @@ async def _picture(draw: Callable[[], bytes]) -> Response:
     """Answer with a PNG, or say in one line why there is none."""
     try:
         return Response(await run_in_threadpool(draw), media_type="image/png")
+    except SegkitError as error:
+        return PlainTextResponse(f"{error}\n", status_code=404)
+
+
+async def _table(measure: Callable[[], ImageObjects], *, as_file: bool) -> Response:
+    """Answer with the table of the objects of an image, column by column or as a CSV file, or say why there is none."""
+
+    def make() -> Response:
+        found = measure()
+        if not as_file:
+            return Response(to_json(found.objects), media_type="application/json")
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / OBJECTS_FILE
+            write_objects(path, [found])
+            name = (
+                f"{Path(found.image).stem}-{OBJECTS_FILE}".encode("ascii", "replace")
+                .decode()
+                .replace('"', "'")
+            )
+            headers = {"content-disposition": f'attachment; filename="{name}"'}
+            return Response(path.read_bytes(), media_type="text/csv", headers=headers)
+
+    try:
+        return await run_in_threadpool(make)
     except SegkitError as error:
         return PlainTextResponse(f"{error}\n", status_code=404)
 

@@ -40,6 +40,7 @@ from segkit.live import (
     Status,
 )
 from segkit.live.events import explain
+from segkit.objects.tables import ImageObjects
 
 Answer = TypeVar("Answer")
 Box = tuple[int, int, int, int]
@@ -158,6 +159,7 @@ class SharedSession:
             "output": str(self.project.output),
             "applied": self._last.get(page, 0),
             "network": asdict(self.session.network),
+            "object_settings": self.session.object_settings,
             **self._settings(),
         }
         tab.send("hello", greeting)
@@ -191,7 +193,7 @@ class SharedSession:
                 self._start(self._suggest(message.image), tab)
             case messages.View():
                 await self._in_turn(lambda: self._look(message.image, message.box))
-            case messages.Stroke() | messages.Command():
+            case messages.Stroke() | messages.Command() | messages.Correct() | messages.DrawObject():
                 try:
                     if message.seq > self._last.get(page, 0):
                         await self._change(tab, page, message, payload)
@@ -203,6 +205,8 @@ class SharedSession:
                 await self._set_axes(message.axes)
             case messages.Settings():
                 await self._set(message)
+            case messages.SetObjects():
+                await self._set_objects(message)
             case messages.TrainNetwork():
                 self._start(run_in_threadpool(getattr(self.session, message.op)), tab)
             case messages.Export():
@@ -247,9 +251,7 @@ class SharedSession:
         self._show(image)
         self.session.look(image, box)
 
-    async def _change(
-        self, tab: TabQueue, page: str, message: messages.Stroke | messages.Command, payload: bytes
-    ) -> None:
+    async def _change(self, tab: TabQueue, page: str, message: messages.Change, payload: bytes) -> None:
         # A stroke that is refused must not be sent again and again: it counts as done.
         self._last[page] = message.seq
         self._last.move_to_end(page)
@@ -259,17 +261,38 @@ class SharedSession:
         size = (await self._in_turn(lambda: self.project.labels(image))).shape
         try:
             await self._in_turn(lambda: self._show(image))
-            if isinstance(message, messages.Stroke):
-                mask = messages.unpack_mask(message, payload, size)
-                stroke = f"{page} {message.stroke}"
-                await self._in_turn(
-                    lambda: self.session.paint(image, message.corner, mask, message.value, stroke=stroke)
-                )
-            else:
-                await self._in_turn(lambda: getattr(self.session, message.op)(image))
+            await self._in_turn(lambda: self._change_labels(page, message, payload))
         except Exception:
             tab.mark_changed(image, (0, 0, *size))  # the page drew it already: show what is true
             raise
+
+    def _change_labels(self, page: str, message: messages.Change, payload: bytes) -> None:
+        session, image = self.session, message.image
+        size = self.project.labels(image).shape
+        match message:
+            case messages.Stroke():
+                mask, stroke = messages.unpack_mask(message, payload, size), f"{page} {message.stroke}"
+                session.paint(image, message.corner, mask, message.value, stroke=stroke)
+            case messages.DrawObject():
+                session.objects.draw(image, message.corner, messages.unpack_mask(message, payload, size))
+            case messages.Correct(op="accept_object"):
+                session.objects.accept(image, message.points[0])
+            case messages.Correct(op="delete_object"):
+                session.objects.delete(image, message.points[0])
+            case messages.Correct(op="merge_objects"):
+                session.objects.merge(image, message.points)
+            case messages.Correct():
+                session.objects.split(image, message.points)
+            case messages.Command(op="accept_objects"):
+                session.objects.accept(image)
+            case messages.Command():
+                getattr(session, message.op)(image)
+
+    def table(self, image: str) -> ImageObjects:
+        """Measure the objects of an image as they are."""
+        table = self.session.objects.measure(image)
+        size = self.project.stored(image)[1]
+        return ImageObjects(image, self.project.labels(image).shape, table, size)
 
     def _acknowledge(self, tab: TabQueue, page: str, image: str) -> None:
         version = self.project.labels(image).version
@@ -304,6 +327,11 @@ class SharedSession:
             await self._in_turn(change)
         finally:
             self._tell("settings", {"op": "settings", **self._settings()})
+
+    async def _set_objects(self, message: messages.SetObjects) -> None:
+        changes = message.model_dump(exclude={"op"})
+        await self._in_turn(lambda: self.session.set_objects(**changes))
+        self._send_to_all("object_settings", changes)
 
     async def _suggest(self, image: str) -> None:
         advice = await run_in_threadpool(self.session.suggest, image)

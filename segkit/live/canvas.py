@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from copy import copy
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from segkit.live.features import Box, ImageFeatures
 from segkit.live.learner import LiveModel
 from segkit.segmentation.alarms import expected_iou
 from segkit.segmentation.dense import decide_in
+from segkit.segmentation.object_model import ObjectModel
 from segkit.segmentation.segmenter import Segmenter
 from segkit.segmentation.summary import HeldOutScores
 
@@ -177,8 +179,9 @@ class OpenedModel:
         self.segmenter = segmenter
         values = np.array([value_of[name] for name in names], dtype=np.uint8)
         self._model = LiveModel(values, segmenter.classifier_, segmenter.rule_)
-        # of the image seen last: the image, and the objects
+        # of the image seen last: the image, the objects, and the settings by which they were told apart
         self._found: tuple[FloatArray, NDArray[np.int32]] = np.empty(0, np.float32), np.empty(0, np.int32)
+        self._settings: dict[str, Any] = {}
         # of images seen last: the image, and the decisions
         self._known: OrderedDict[str, tuple[FloatArray, FloatArray]] = OrderedDict()
 
@@ -207,13 +210,14 @@ class OpenedModel:
         """Scores on training images that were held out."""
         return self.segmenter.held_out_
 
-    def find_objects(self, image: FloatArray) -> tuple[NDArray[np.int32], str]:
-        """Find the objects of an image (H, W, C) as the model does; also say how."""
-        if not np.array_equal(self._found[0], image):
-            n_channels = self.segmenter.n_image_channels_
-            found = self.segmenter.segment(with_channels(image, n_channels), objects=True)
-            self._found = image, found.objects
-        return self._found[1], self.segmenter.objects_.rule
+    def find_objects(self, image: FloatArray, **changes: Any) -> tuple[NDArray[np.int32], ObjectModel]:
+        """Find the objects of an image (H, W, C) as the model does, with changed settings; also say how."""
+        segmenter = self.segmenter.with_objects(**changes)
+        if self._settings != changes or not np.array_equal(self._found[0], image):
+            n_channels = segmenter.n_image_channels_
+            found = segmenter.segment(with_channels(image, n_channels), objects=True)
+            self._found, self._settings = (image, found.objects), changes
+        return self._found[1], segmenter.objects_
 
 
 def _as_bytes(values: FloatArray) -> NDArray[np.uint8]:

@@ -81,7 +81,9 @@ class Objects:
     """Objects of a predicted image, and the generation of the prediction.
 
     Labels are (H, W) int32: 0 for the background, objects 1 to `count`. `rule` says in words how they were found, and
-    `checked` are the numbers of those that were corrected or accepted by hand.
+    `checked` are the numbers of those that were corrected or accepted by hand. `depth`, in radii, is that of the pass where
+    two objects part; None where every region counts as one. `interval` holds the true count of 80 of 100 images; None if no
+    model knows it.
     """
 
     key: str
@@ -90,6 +92,8 @@ class Objects:
     count: int
     rule: str
     checked: tuple[int, ...] = ()
+    depth: float | None = None
+    interval: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -179,6 +183,8 @@ class Network:
         Share of the training that is done.
     seconds_left : float or None
         Time that the training still takes; None if it is not known.
+    object_iou : float or None
+        Object IoU of the network on images that were held out; None if it is not shown, or if none were.
     """
 
     state: Literal["none", "training", "current", "earlier"]
@@ -186,6 +192,7 @@ class Network:
     text: str
     done: float = 0.0
     seconds_left: float | None = None
+    object_iou: float | None = None
 
 
 @dataclass(frozen=True)

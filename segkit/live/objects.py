@@ -18,6 +18,7 @@ from segkit.live.project import Project
 from segkit.objects.correct import cut, pixels_of_line, with_checked
 from segkit.objects.hills import LabelArray
 from segkit.objects.measure import Table, measure
+from segkit.segmentation.object_model import ObjectModel
 
 Point = tuple[int, int]
 # No row or column is as far away.
@@ -37,21 +38,26 @@ class FoundObjects(NamedTuple):
         Mask value of each pixel, predicted or labelled.
     rule : str
         How objects that touch were told apart, in words.
+    depth : float or None
+        Depth of the pass at which two objects part, in radii; None where every region counts as one.
+    interval : tuple of int, or None
+        Interval that holds the true count of 80 of 100 images; None after corrections, or if no model knows it.
     """
 
     labels: LabelArray
     checked: tuple[int, ...]
     values: NDArray[np.uint8]
     rule: str
+    depth: float | None = None
+    interval: tuple[int, int] | None = None
 
 
 class PredictedObjects(NamedTuple):
-    """Mask values of an image, objects that were found in it, how, and the least area of an object."""
+    """Mask values of an image, objects that were found in it, and by which model; None for background alone."""
 
     values: NDArray[np.uint8]
     labels: LabelArray
-    rule: str
-    least_area: float
+    model: ObjectModel | None
 
 
 class ObjectEditor:
@@ -114,10 +120,21 @@ class ObjectEditor:
         """Put checked objects in the place of those that were predicted."""
         labels, numbers, _ = self._project.labels(key).snapshot_of_objects()
         values = np.where(labels == UNLABELLED, predicted.values, labels)
-        found, checked = with_checked(
-            predicted.labels, numbers, labels == self._background, least_area=predicted.least_area
+        model = predicted.model
+        least_area = 0 if model is None else model.splitter.least_area
+        is_background = labels == self._background
+        found, checked = with_checked(predicted.labels, numbers, is_background, least_area=least_area)
+        if model is None:
+            return FoundObjects(found, checked, values, "")
+        is_as_predicted = not checked and not (is_background & (predicted.labels > 0)).any()
+        return FoundObjects(
+            found,
+            checked,
+            values,
+            model.rule,
+            depth=None if model.splitter.landscape == "none" else model.splitter.depth,
+            interval=model.count_interval(int(found.max(initial=0))) if is_as_predicted else None,
         )
-        return FoundObjects(found, checked, values, predicted.rule)
 
     def measure(self, key: str) -> Table:
         """Measure the objects of an image: columns as of `segkit.objects.measure`, and ``checked``."""
@@ -209,7 +226,7 @@ class ObjectEditor:
     def _nothing(self, drawing: Drawing) -> PredictedObjects:
         """Return a prediction of background alone."""
         empty = np.zeros(drawing.shape, dtype=np.int32)
-        return PredictedObjects(np.full(drawing.shape, self._background, np.uint8), empty, "", 0)
+        return PredictedObjects(np.full(drawing.shape, self._background, np.uint8), empty, None)
 
     @property
     def _background(self) -> int:

@@ -21,11 +21,12 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 import yaml
 from numpy.typing import ArrayLike, NDArray
+from pydantic import ValidationError
 
 from segkit._common import FloatArray, Progress
 from segkit._common.files import write_text
 from segkit._common.threads import single_threaded_blas
-from segkit.config.schema import Config
+from segkit.config.schema import Config, ObjectsConfig
 from segkit.errors import ConfigError, InputError, OutputError, SegkitError, count
 from segkit.features import FilterBank
 from segkit.features.tuned import interruptible
@@ -318,12 +319,14 @@ class LiveSession:
         shown: Shown = (
             "model" if self._source == "model" else "kernel machine" if self._network is None else "network"
         )
+        known = self._network
+        object_iou = None if known is None else _object_iou(known.held_out)
         if (report := self._trainer.report) is not None:
-            return Network("training", shown, *report)
+            return Network("training", shown, *report, object_iou=object_iou)
         if self._trainer.trained is None:
             return Network("none", shown, "No network yet")
         if self._trainer.trained == self._digest:
-            return Network("current", shown, "Network of the labels as they are")
+            return Network("current", shown, "Network of the labels as they are", object_iou=object_iou)
         return Network("earlier", shown, "Network of earlier labels: train it again")
 
     @property
@@ -387,6 +390,43 @@ class LiveSession:
         """Rename, recolour or add classes; see `Project.set_classes`."""
         self.project.set_classes(classes)
         self._put_network_aside()
+        self._wake()
+
+    @property
+    def object_settings(self) -> dict[str, Any]:
+        """What `set_objects` has set: depth, smallest, fill_holes."""
+        return self._config.objects.model_dump()
+
+    def set_objects(
+        self, *, depth: float | None = None, smallest: float | None = None, fill_holes: bool | None = None
+    ) -> None:
+        """Change by hand how objects that touch are told apart, in all images and in what `export` writes.
+
+        Parameters
+        ----------
+        depth : float, optional
+            Depth of the pass between two objects, in radii: a smaller one splits more.
+        smallest : float, optional
+            Least area of an object, in pixels.
+        fill_holes : bool, optional
+            Whether small holes are filled.
+
+        Raises
+        ------
+        InputError
+            If a number is negative or not finite. Without a number all is as the labels teach it.
+        """
+        given = {"depth": depth, "smallest": smallest, "fill_holes": fill_holes}
+        try:
+            changed = ObjectsConfig.model_validate(given)
+        except ValidationError as error:
+            name = str(error.errors()[0]["loc"][0])
+            raise InputError(f"{name} of objects {given[name]!r}: give a number from 0, or none") from error
+        with self._work:
+            self._config = self._config.model_copy(update={"objects": changed})
+        with self._news:
+            if self._canvas is not None:
+                self._canvas = self._canvas.again()
         self._wake()
 
     def set_axes(self, axes: str) -> None:
@@ -566,7 +606,7 @@ class LiveSession:
         while self._find_network():
             pass
         if self.network.shown == "network" and self._network is not None:
-            trained = self._network.segmenter
+            trained = self._network.segmenter.with_objects(**self._config.objects.changes)
             written = hand_over(self.project, self._network_config, model=model, trained=trained)
             return written._replace(shown="network")
         return hand_over(self.project, self._config, progress, model=model)
@@ -883,17 +923,19 @@ class LiveSession:
             return
         found = self.objects.correct(canvas.key, self._predict_objects(canvas))
         n_objects = int(found.labels.max(initial=0))
-        self._emit(Objects(canvas.key, canvas.generation, found.labels, n_objects, found.rule, found.checked))
+        told = found.rule, found.checked, found.depth, found.interval
+        self._emit(Objects(canvas.key, canvas.generation, found.labels, n_objects, *told))
 
     def _predict_objects(self, canvas: Canvas) -> PredictedObjects:
         """Find the objects of a prediction."""
         values = canvas.whole()[0]
         if canvas.opened is not None and canvas.opened is self._opened:
-            labels, rule = self._opened.find_objects(self.project.image(canvas.key))
-            return PredictedObjects(values, labels, rule, self._opened.segmenter.objects_.splitter.least_area)
+            image, changes = self.project.image(canvas.key), self._config.objects.changes
+            return PredictedObjects(values, *self._opened.find_objects(image, **changes))
         objects = self._objects()
-        labels = objects.splitter.split(np.searchsorted(canvas.classes, values))
-        return PredictedObjects(values, labels, objects.rule, objects.splitter.least_area)
+        return PredictedObjects(
+            values, objects.splitter.split(np.searchsorted(canvas.classes, values)), objects
+        )
 
     def _objects_of(self, key: str) -> PredictedObjects:
         """Find the objects of an image with the model as it is."""

@@ -22,11 +22,15 @@ from segkit.live import (
     ImageEntry,
     Labels,
     Network,
+    ObjectEditor,
     Objects,
     Prediction,
     Saved,
     Status,
 )
+from segkit.live.objects import PredictedObjects
+from segkit.objects.split import Splitter
+from segkit.segmentation.object_model import ObjectModel
 
 
 class FakeProject(ArrayProject):
@@ -64,6 +68,8 @@ class FakeSession:
 
     def __init__(self, project):
         self.project, self.live, self.source, self.closed = project, True, "strokes", False
+        self.objects = ObjectEditor(project, self._objects_of, self._changed)
+        self.object_settings = {"depth": None, "smallest": None, "fill_holes": None}
         self.listeners, self.boxes, self.points = [], [], []
         self._work, self._n_strokes = queue.Queue(), 0
         self._worker = threading.Thread(target=self._run, daemon=True)
@@ -102,6 +108,9 @@ class FakeSession:
     def set_axes(self, axes):
         self.project.reading = replace(self.project.reading, unnamed=axes)
         self.project.unnamed.clear()
+
+    def set_objects(self, **settings):
+        self.object_settings = settings
 
     def use(self, source):
         self.source = source
@@ -155,6 +164,11 @@ class FakeSession:
         probabilities = weights / weights.sum(axis=0)
         return np.array(values, dtype=np.uint8)[probabilities.argmax(axis=0)], probabilities
 
+    def _objects_of(self, key):
+        ids, _ = self.predict(key)
+        labels = ndimage.label(ids != self.project.classes[0].value)[0].astype(np.int32)
+        return PredictedObjects(ids, labels, ObjectModel(Splitter(landscape="none"), "regions"))
+
     def _changed(self, key, patch):
         if patch is not None:
             self._n_strokes += 1
@@ -193,9 +207,11 @@ class FakeSession:
                             ids[box].copy(), planes[:, *box].copy(), doubt[box].copy(), classes,
                         )
                     )  # fmt: skip
-        labels, count = ndimage.label(ids != self.project.classes[0].value)
+        found = self.objects.find(key)
         self.emit(Checked(key, generation, self.object_iou))
-        self.emit(Objects(key, generation, labels, count, "each region counts as one."))
+        n_objects = int(found.labels.max())
+        rule = "each region counts as one."
+        self.emit(Objects(key, generation, found.labels, n_objects, rule, found.checked, 0.1, (n_objects, 9)))
         self.points.append(ExpectedPoint(self._n_strokes, 1, 0.9 - 0.4 / generation, 0.4, 0.95, 0.9))
         self.emit(Expected(list(self.points)))
         self.emit(Status("idle", key, 1.0, "up to date"))

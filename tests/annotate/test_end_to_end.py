@@ -126,7 +126,7 @@ def test_reload_keeps_strokes_and_undo(page, folder):
     page.browser.refresh()
     page.until(lambda: page.text("status-text") == "Up to date")
     page.until(lambda: "prediction: 2 foreground" in readout(page))
-    page.until(lambda: page.text("object-count") == "1 object")
+    page.until(lambda: page.text("object-count") == "1")
     page.until(lambda: not page.run("return document.getElementById('undo').disabled"))
     page.click("undo")
     page.settle()

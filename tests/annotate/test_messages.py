@@ -22,6 +22,11 @@ VALID = [
     {"op": "suggest", "image": "a"},
     {"op": "classes", "classes": [{"value": 0, "name": "background", "colour": "#56b4e9"}]},
     {"op": "settings", "live": True, "source": "model"},
+    {"op": "accept_objects", "image": "a", "seq": 4},
+    {"op": "delete_object", "image": "a", "seq": 5, "points": [[3, 4]]},
+    {"op": "split_objects", "image": "a", "seq": 6, "points": [[-3, 4], [5, 2000]]},
+    {"op": "draw_object", "image": "a", "seq": 7, "corner": [1, 2], "shape": [3, 4]},
+    {"op": "objects", "depth": 0.1, "smallest": None, "fill_holes": True},
     {"op": "train_network"},
     {"op": "cancel_network"},
     {"op": "export"},
@@ -57,6 +62,15 @@ def test_wrong_fields_are_named():
     ):  # fmt: skip
         with pytest.raises(InputError, match=r"message of the page: .*: reload the page and try again"):
             read_message(pack({**STROKE, **change}, bytes(2)))
+    line = {"op": "split_objects", "image": "a", "seq": 1, "points": [[1, 2]]}
+    settings = {"op": "objects", "depth": None, "smallest": None, "fill_holes": None}
+    for header, change in (
+        (line, {"points": []}), (line, {"points": [[1]]}), (line, {"points": [[1, 2**31]]}), (line, {"points": [[0.5, 1]]}),
+        (line, {"points": [[0, 0]] * 2001}), (line, {"op": "cut"}), (settings, {"depth": -0.1}),
+        (settings, {"smallest": "many"}), (settings, {"fill_holes": 1}), (settings, {"radius": 2}),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=r"message of the page: .*: reload the page and try again"):
+            read_message(pack({**header, **change}))
 
 
 def test_classes_are_checked():

@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -221,7 +222,8 @@ def test_prediction_and_its_views(page, running):
     page.keys("vv")
     assert page.css("input[name=mode]:checked").get_attribute("value") == "off"
     assert page.colour("prediction", 50, 70)[3] == 0
-    assert page.id("object-count").text == "1 object"
+    assert page.id("object-count").text == "1 (80 %: 1 to 9)"
+    page.id("objects").click()
     assert page.id("object-rule").text == "Each region counts as one."
     assert "Pixel scores on your labels: object IoU about" in page.id("expected-text").text
     first = page.run("return segkit.strokes.at(-1)")
@@ -425,6 +427,103 @@ def test_advice_and_export(page, running):
     assert page.id("export-masks").text.endswith("masks")
     assert page.id("export-count").text == page.id("export-predict").text + " --objects"
     assert page.id("export-rule").text == "Each counts."
+
+
+def choose(page, tool):
+    page.run("document.querySelector(`input[name=tool][value=${arguments[0]}]`).click()", tool)
+
+
+def objects_of(running, key="a"):
+    return running.session.objects.find(key)
+
+
+def test_objects_are_corrected(page, running):
+    """A line splits the only object, another joins its parts; one is deleted, one drawn, the last accepted."""
+    page.draw((20, 10), (40, 10))
+    page.keys("1")
+    page.draw((20, 60), (40, 60))
+    wait_for(lambda: page.id("object-count").text.startswith("1 "))
+    assert "(80 %: 1 to 9)" in page.id("object-count").text
+    assert not page.id("show-objects").is_selected()
+    page.keys("s")
+    assert page.id("show-objects").is_selected()
+    assert page.id("object-tools").is_displayed()
+    whole = objects_of(running)
+    page.draw((0, 20), (30, 20), (59, 20))
+    wait_for(lambda: page.id("object-count").text.startswith("2 "))
+    assert "2 checked" in page.id("object-count").text
+    page.keys("m")
+    page.draw((30, 10), (30, 30))
+    wait_for(lambda: page.id("object-count").text.startswith("1 "))
+    np.testing.assert_array_equal(objects_of(running).labels > 0, whole.labels > 0)
+    page.keys("d")
+    page.click_at((30, 10))
+    wait_for(lambda: running.n_labelled(0) > 2000)
+    page.keys("o")
+    page.draw((10, 50), (10, 70), (20, 70), (20, 50))
+    wait_for(lambda: objects_of(running).checked)
+    found = objects_of(running)
+    assert found.checked == (found.labels[15, 60],)
+    assert 150 < (found.labels == found.labels[15, 60]).sum() < 350
+    page.id("undo").click()
+    wait_for(lambda: not objects_of(running).checked)
+
+
+def test_all_objects_are_accepted_and_measured(page, running):
+    page.draw((20, 10), (40, 10))
+    page.keys("1")
+    page.draw((20, 60), (40, 60))
+    wait_for(lambda: page.id("object-count").text)
+    page.id("objects").click()
+    page.id("accept-objects").click()
+    wait_for(lambda: running.n_labelled() == HEIGHT * WIDTH)
+    assert len(objects_of(running).checked) == 1
+    page.id("show-table").click()
+    cells = wait_for(lambda: [cell.text for cell in page.browser.find_elements(By.CSS_SELECTOR, "#table td")])
+    area = int((objects_of(running).labels > 0).sum())
+    assert cells[:2] == ["1", str(area)]
+    assert page.id("histogram").find_elements(By.CSS_SELECTOR, "rect")
+    ActionChains(page.browser).move_to_element(page.css("#table tbody tr")).perform()
+    wait_for(lambda: page.colour("marks", 30, 39.5)[3] > 0)
+    file = page.run(
+        "return fetch(document.getElementById('table-file').href).then((answer) => answer.text())"
+    )
+    assert file.startswith("image,label,class,area")
+    assert f",{area}," in file
+
+
+def test_how_objects_are_told_apart_is_set_and_taken_back(page, running):
+    page.draw((20, 10), (40, 10))
+    page.keys("1")
+    page.draw((20, 60), (40, 60))
+    wait_for(lambda: page.id("object-count").text)
+    page.id("objects").click()
+    assert page.id("depth-value").text == "0.10"
+    assert not page.id("as-learnt").is_enabled()
+    slide = "const s = document.getElementById('depth'); s.value = 0; s.dispatchEvent(new Event('change'))"
+    page.run(slide)
+    wait_for(lambda: running.session.object_settings["depth"] == 0.01)
+    page.id("smallest").send_keys("30", Keys.ENTER)
+    wait_for(lambda: running.session.object_settings == {"depth": 0.01, "smallest": 30, "fill_holes": None})
+    page.id("as-learnt").click()
+    wait_for(lambda: set(running.session.object_settings.values()) == {None})
+
+
+def test_a_network_is_trained_and_cancelled(page, running):
+    assert page.id("network-text").text.startswith("Your strokes predict at once.")
+    page.id("train-network").click()
+    wait_for(lambda: page.id("network-progress").is_displayed())
+    assert "Training 9 networks … 80 s left." in page.id("network-text").text
+    page.id("cancel-network").click()
+    wait_for(lambda: page.id("train-network").is_displayed())
+    running.session.network = replace(
+        running.session.network, state="current", shown="network", object_iou=0.834
+    )
+    running.session.emit(running.session.network)
+    wait_for(lambda: page.id("network-text").text == (
+        "The network predicts. Expected object IoU on other images: network 83 %."
+    ))  # fmt: skip
+    assert not page.id("train-network").is_enabled()
 
 
 def test_touch_one_finger_draws_two_zoom(page, running, browser):

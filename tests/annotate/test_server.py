@@ -360,6 +360,78 @@ def test_a_replaced_file_is_shown_anew(project, connect, tmp_path, monkeypatch):
         assert (header["height"], header["width"]) == (30, 20)
 
 
+def of_objects(tab, op, seq, payload=b"", **fields):
+    tab.send({"op": op, "image": "a", "seq": seq, **fields}, payload)
+    tab.until("applied", seq=seq)
+
+
+@pytest.fixture
+def halves(tab, session):
+    """A tab whose left half is one object."""
+    tab.stroke("a", np.ones((50, 5), dtype=bool), 1, seq=1, corner=(5, 5), stroke="left")
+    tab.stroke("a", np.ones((50, 5), dtype=bool), 0, seq=2, corner=(5, 70), stroke="right")
+    tab.until("objects", count=1, checked=0, depth=0.1, interval=[1, 9])
+    return tab
+
+
+def test_objects_are_corrected_in_the_order_of_strokes(halves, session):
+    of_objects(halves, "split_objects", 3, points=[[-1, 20], [60, 20]])
+    found = session.objects.find("a")
+    assert (found.labels.max(), len(found.checked)) == (2, 2)
+    of_objects(halves, "merge_objects", 4, points=[[30, 10], [30, 30]])
+    assert session.objects.find("a").labels.max() == 1
+    of_objects(halves, "delete_object", 5, points=[[30, 10]])
+    assert (session.project.labels("a").labels[:, :40] == 0).all()
+    of_objects(
+        halves, "draw_object", 6, np.packbits(SQUARE).tobytes(), corner=[20, 50], shape=list(SQUARE.shape)
+    )
+    found = session.objects.find("a")
+    drawn = np.zeros(found.labels.shape, dtype=bool)
+    drawn[20 : 20 + SQUARE.shape[0], 50 : 50 + SQUARE.shape[1]] = SQUARE
+    np.testing.assert_array_equal(np.isin(found.labels, found.checked), drawn)
+    of_objects(halves, "undo", 7)
+    assert not session.objects.find("a").checked
+    of_objects(halves, "undo", 8)
+    of_objects(halves, "accept_object", 9, points=[[30, 10]])
+    assert len(session.objects.find("a").checked) == 1
+    of_objects(halves, "split_objects", 9, points=[[-1, 30], [60, 30]])  # as if sent twice
+    assert session.objects.find("a").labels.max() == 1
+    of_objects(halves, "accept_objects", 10)
+    assert (session.project.labels("a").labels != UNLABELLED).all()
+
+
+def test_a_correction_that_cannot_be_is_told_and_counts_as_done(halves, session):
+    before = session.project.labels("a").labels.copy()
+    of_objects(halves, "delete_object", 3, points=[[30, 79]])
+    assert halves.had("failed")[0]["message"] == "a: no object at row 30, column 79: give a pixel of one"
+    of_objects(halves, "draw_object", 4, b"\xff", corner=[20, 50], shape=[4, 4])
+    assert "stroke of 4 x 4 pixels with 1 bytes" in halves.until("failed")[0]["message"]
+    np.testing.assert_array_equal(session.project.labels("a").labels, before)
+
+
+def test_how_objects_are_told_apart_is_told_to_all_tabs(halves, connect, session):
+    settings = {"depth": 0.05, "smallest": 12, "fill_holes": False}
+    halves.send({"op": "objects", **settings})
+    halves.until("object_settings", **settings)
+    assert session.object_settings == settings
+    with connect("other") as socket:
+        assert Tab(socket).hello["object_settings"] == settings
+
+
+def test_the_table_of_objects(halves, client):
+    address = f"/objects/a?token={TOKEN}"
+    table = client.get(address).json()
+    assert table["area"] == [40 * 60]
+    assert table["nearest_distance"] == [None]
+    assert table["checked"] == [False]
+    file = client.get(f"{address}&csv")
+    assert file.headers["content-disposition"] == 'attachment; filename="a-objects.csv"'
+    header, row = file.text.splitlines()
+    assert dict(zip(header.split(","), row.split(","), strict=True))["area"] == "2400"
+    unknown = client.get(f"/objects/c?token={TOKEN}")
+    assert (unknown.status_code, unknown.text) == (404, "no such image in this folder: reload the page\n")
+
+
 def test_a_network_is_trained_for_all_tabs(tab, connect):
     assert tab.hello["network"]["state"] == "none"
     tab.send({"op": "train_network"})

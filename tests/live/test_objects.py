@@ -251,6 +251,29 @@ def test_settings_by_hand_hold_for_checked_objects(project, cache):
         assert found.rule.startswith("watershed on distance from the edge")
 
 
+def test_settings_by_hand_change_what_is_found_and_exported(drawn, tmp_path):
+    before = drawn.objects.find("a")
+    assert before.depth is None  # strokes do not show objects that touch
+    events = listen(drawn, Objects)
+    drawn.set_objects(smallest=1000)
+    assert drawn.object_settings == {"depth": None, "smallest": 1000, "fill_holes": None}
+    assert drawn.objects.find("a").labels.max() == 0
+    drawn.open("a")
+    drawn.wait(PATIENCE)
+    assert events[-1].count == 0
+    drawn.set_objects(depth=0.02)
+    assert drawn.objects.find("a").depth == 0.02
+    made = drawn.export(model=tmp_path / "m.segkit")
+    assert load(made.model).objects_.splitter.depth == 0.02
+    drawn.set_objects()
+    np.testing.assert_array_equal(drawn.objects.find("a").labels, before.labels)
+    for name, value in (("depth", -1), ("smallest", "x"), ("depth", float("nan"))):
+        with pytest.raises(
+            InputError, match=rf"^{name} of objects {value!r}: give a number from 0, or none$"
+        ):
+            drawn.set_objects(**{name: value})
+
+
 def test_the_table_follows(drawn):
     drawn.objects.split("a", [(8, 28), (32, 28)])
     found, table = drawn.objects.find("a"), drawn.objects.measure("a")
@@ -344,7 +367,7 @@ def test_an_object_whose_filled_hole_is_larger_is_of_its_class(session):
     session.paint("a", (0, 0), np.hypot(rows - 50, cols - 50) > 11, 0)
     values = np.where(ring, 1, 0).astype(np.uint8)
     labels = (np.hypot(rows - 50, cols - 50) < 9.5).astype(np.int32)
-    editor = ObjectEditor(session.project, lambda _: PredictedObjects(values, labels, "", 0), lambda *_: None)
+    editor = ObjectEditor(session.project, lambda _: PredictedObjects(values, labels, None), lambda *_: None)
     for at in ((50, 42), None):
         editor.accept("a", at)
         drawing = session.project.labels("a")

@@ -2,6 +2,7 @@
 
 import { UNLABELLED, boxOf, capsule, flood, packMask, polygon } from "./shapes.js";
 
+const OF_OBJECTS = new Set(["accept", "delete", "merge", "split", "outline"]); // tools that correct objects
 const PIECE = 250; // ms between two pieces of a stroke that are sent
 
 export class Drawing {
@@ -13,17 +14,19 @@ export class Drawing {
     this.value = 0;
     this.image = null;
     this.stroke = null; // the one that is being drawn: {id, value, spans, x, y, sent}
+    this.path = []; // of the pointer, while an object is corrected: [x, y], ...
     this.corners = []; // of the polygon that is being drawn: x, y, x, y, ...
     this.onEnd = () => {};
   }
 
   get isDrawing() {
-    return this.stroke !== null;
+    return this.stroke !== null || this.path.length > 0;
   }
 
   setImage(image) {
     this.image = image;
     this.stroke = null;
+    this.path = [];
     this.setCorners([]);
   }
 
@@ -38,7 +41,10 @@ export class Drawing {
     if (!this.image) return;
     if (this.tool === "polygon") this.addCorner(x, y);
     else if (this.tool === "fill") this.fill(Math.floor(y), Math.floor(x));
-    else {
+    else if (OF_OBJECTS.has(this.tool)) {
+      this.path = [[x, y]];
+      this.onPolygon();
+    } else {
       const value = this.tool === "eraser" ? UNLABELLED : this.value;
       this.stroke = { id: newId(), value, spans: [], x, y, sent: performance.now() };
       this.move([[x, y]]);
@@ -47,6 +53,10 @@ export class Drawing {
 
   /** The pointer has moved along these points. */
   move(points) {
+    if (this.path.length) {
+      this.path.push(...points);
+      this.onPolygon();
+    }
     const stroke = this.stroke;
     if (!stroke) return;
     const spans = [];
@@ -65,6 +75,7 @@ export class Drawing {
 
   /** The pointer goes up. */
   end() {
+    if (this.path.length) this.correct();
     if (!this.stroke) return;
     this.flush();
     this.stroke = null;
@@ -86,6 +97,35 @@ export class Drawing {
       op: "stroke", image: this.image.image, stroke: id, corner: [top, left], shape: [bottom - top, right - left], value,
     };
     this.send(header, packMask(spans, box), spans);
+  }
+
+  /** Correct the objects that the pointer has met. */
+  correct() {
+    const { path, tool } = this;
+    this.path = [];
+    this.onPolygon();
+    const pixels = path.map(([x, y]) => [Math.floor(y), Math.floor(x)]).filter((at, i, all) => !i || String(at) !== String(all[i - 1]));
+    const [first, last] = [pixels[0], pixels.at(-1)];
+    if (tool === "accept" || tool === "delete") this.ofObjects({ op: `${tool}_object`, points: [first] });
+    else if (pixels.length < 2) this.tell({ merge: "Draw from one object into the other.", split: "Draw a line across the object.", outline: "Draw around the object." }[tool]);
+    else if (tool === "merge") this.ofObjects({ op: "merge_objects", points: [first, last] });
+    else if (tool === "split") this.ofObjects({ op: "split_objects", points: thinned(pixels) });
+    else this.outline(path);
+  }
+
+  outline(path) {
+    const spans = polygon(path.flat(), this.image.height, this.image.width);
+    if (!spans.length) {
+      this.tell("This outline holds no pixel: draw around the object.");
+      return;
+    }
+    const box = boxOf(spans);
+    const [top, left, bottom, right] = box;
+    this.ofObjects({ op: "draw_object", corner: [top, left], shape: [bottom - top, right - left] }, packMask(spans, box));
+  }
+
+  ofObjects(header, payload) {
+    this.send({ image: this.image.image, ...header }, payload, null);
   }
 
   /** Draw a whole shape as one stroke. */
@@ -145,6 +185,12 @@ export class Drawing {
     for (const { header, spans } of undrawn) this.overlay.paint(spans, header.value, boxOf(spans));
     if (this.stroke?.spans.length) this.overlay.paint(this.stroke.spans, this.stroke.value, boxOf(this.stroke.spans));
   }
+}
+
+/** About 1,000 points of a line, the ends among them. */
+function thinned(points) {
+  const step = Math.ceil(points.length / 1000);
+  return points.filter((_, i) => i % step === 0 || i === points.length - 1);
 }
 
 function newId() {

@@ -17,9 +17,9 @@ export class Keyboard {
   }
 
   down(event) {
-    if (document.querySelector("dialog[open]")) return;
+    if (document.querySelector("dialog[open]:not(#table)")) return;
     const { target } = event;
-    if (target.matches?.("input[type=text], select, textarea")) return;
+    if (target.matches?.("input[type=text], input[type=number], select, textarea")) return;
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     const onStage = target === this.view.stage || target === document.body;
     const done = event.ctrlKey || event.metaKey
@@ -57,6 +57,8 @@ export class Keyboard {
     const { actions } = this;
     const action = {
       b: () => actions.tool("brush"), e: () => actions.tool("eraser"), p: () => actions.tool("polygon"), f: () => actions.tool("fill"),
+      a: () => actions.tool("accept"), d: () => actions.tool("delete"), m: () => actions.tool("merge"),
+      s: () => actions.tool("split"), o: () => actions.tool("outline"),
       "[": () => actions.resize(-1), "]": () => actions.resize(1), v: () => actions.nextMode(), l: () => actions.toggleLabels(),
       n: () => actions.suggest(), "+": () => this.view.zoom(1.25), "=": () => this.view.zoom(1.25), "-": () => this.view.zoom(0.8),
       0: () => this.view.fit(), "?": () => actions.help(),

@@ -8,6 +8,7 @@ import { Drawing } from "./drawing.js";
 import { Gallery } from "./gallery.js";
 import { Keyboard } from "./keyboard.js";
 import { Marks } from "./marks.js";
+import { ObjectPanel } from "./objects.js";
 import { Overlay } from "./overlay.js";
 import { Choice, Contrast, byId, slider } from "./panel.js";
 import { Pointer } from "./pointer.js";
@@ -22,6 +23,8 @@ let image = null; // the shown one, as its message describes it
 let wanted = null; // key of the image that was asked for
 let checked = null; // how good the shown prediction is expected to be
 let lookTimer = null;
+let network = { state: "none", shown: "kernel machine", text: "", done: 0, seconds_left: null, object_iou: null };
+let expectedOfStrokes = null; // object IoU
 
 history.replaceState(null, "", `/${location.hash}`); // the secret token leaves the address bar
 
@@ -95,6 +98,8 @@ const connection = new Connection({
     setSettings(message);
     classes.set(message.classes);
     showSaved();
+    setNetwork(message.network);
+    objects.setSettings(message.object_settings);
     axes.setNamed(message.axes);
     const keys = message.images.map((entry) => entry.key);
     if (first) setStatus("Connected");
@@ -141,6 +146,7 @@ const connection = new Connection({
     setChecked(null);
     setObjects(null);
     setAdvice(null);
+    if (byId("table").open) byId("table").close();
     byId("readout").textContent = ""; // it was of the former image
     view.setImage(message.height, message.width);
   },
@@ -179,7 +185,13 @@ const connection = new Connection({
     if (message.image === image?.image) setAdvice(message);
     gallery.setRanking(message.ranking);
   },
-  expected: (message) => drawCurve(byId("curve"), byId("expected-text"), message.points),
+  object_settings: (message) => objects.setSettings(message),
+  network: setNetwork,
+  expected(message) {
+    drawCurve(byId("curve"), byId("expected-text"), message.points);
+    expectedOfStrokes = message.points.at(-1)?.object_iou ?? null;
+    setNetwork(network);
+  },
   states: (message) => gallery.setStates(message.images),
   saved: showSaved,
   classes(message) {
@@ -294,12 +306,30 @@ function accept() {
 }
 
 function setObjects(message, bits = null) {
-  byId("object-row").hidden = message === null;
   marks.setOutlines(bits);
-  if (!message) return;
-  byId("object-count").textContent = `${message.count} ${message.count === 1 ? "object" : "objects"}`;
-  byId("object-rule").textContent = sentence(message.rule);
+  objects.show(message);
 }
+
+/** Whose prediction is shown, and what is known of both. */
+function setNetwork(message) {
+  network = message;
+  const { state, shown, done, seconds_left: left, object_iou: iou } = network;
+  const isTraining = state === "training";
+  const scores = [["network", iou], ["your strokes", expectedOfStrokes]].filter(([, score]) => score != null);
+  const told = scores.map(([name, score]) => `${name} ${percent(score)}`).join(", ");
+  const byWhom = { network: "The network predicts.", "kernel machine": "Your strokes predict at once.", model: "The opened model predicts." }[shown];
+  const about = isTraining
+    ? `${network.text} … ${left == null ? "" : minutes(left)}`
+    : { none: "A network learns more of your labels, in minutes.", earlier: "Labels have changed since the network was trained.", current: "" }[state];
+  byId("network-text").textContent = `${byWhom} ${about}${told ? ` Expected object IoU on other images: ${told}.` : ""}`;
+  byId("network-progress").hidden = byId("cancel-network").hidden = !isTraining;
+  byId("network-progress").value = done;
+  byId("train-network").hidden = isTraining;
+  byId("train-network").disabled = state === "current";
+  byId("train-network").textContent = state === "none" ? "Train a network" : "Train it again";
+}
+
+const minutes = (seconds) => (seconds < 90 ? `${Math.ceil(seconds / 10) * 10} s left.` : `${Math.round(seconds / 60)} min left.`);
 
 function setAdvice(message) {
   marks.boxes = message?.boxes ?? [];
@@ -319,7 +349,19 @@ function setAdvice(message) {
 
 // controls
 
-const tools = new Choice("tool", (value) => drawing.setTool(value));
+const tools = new Choice("tool", (value) => {
+  drawing.setTool(value);
+  if (!document.querySelector("#object-tools input:checked")) return;
+  byId("objects").open = true;
+  if (!byId("show-objects").checked) byId("show-objects").click();
+});
+const objects = new ObjectPanel(
+  (settings) => ask({ op: "objects", ...settings }),
+  (box) => {
+    marks.pointed = box;
+    marks.update();
+  },
+);
 const modes = new Choice("mode", (mode) => {
   overlay.setMode(mode);
   opacity.set(opacities[mode]);
@@ -374,6 +416,10 @@ const clicks = {
   "zoom-out": () => view.zoom(0.8),
   "zoom-fit": () => view.fit(),
   help: () => byId("shortcuts").showModal(),
+  "accept-objects": () => command("accept_objects"),
+  "show-table": () => image && objects.open(image.image).catch((error) => fail(error.message)),
+  "train-network": () => ask({ op: "train_network" }),
+  "cancel-network": () => ask({ op: "cancel_network" }),
   export() {
     drawing.end();
     if (!ask({ op: "export" })) return;

@@ -6,6 +6,7 @@ export class Marks {
   constructor(view, canvas, drawing) {
     Object.assign(this, { view, drawing });
     this.boxes = [];
+    this.pointed = null; // box of the object that a row of the table is about
     this.bits = null; // pixels on outlines of objects, 8 a byte
     this.showOutlines = false;
     this.thickness = 1;
@@ -35,7 +36,13 @@ export class Marks {
     context.lineJoin = "round";
     if (this.showOutlines && this.bits) this.drawOutlines(context, box);
     this.boxes.forEach((area, i) => this.drawBox(context, area, i + 1));
+    if (this.pointed) this.drawBox(context, this.pointed);
     const { corners } = this.drawing;
+    if (this.drawing.path.length) {
+      const line = new Path2D();
+      this.trace(line, this.drawing.path, this.drawing.tool === "outline");
+      this.stroke(context, line, 1.5 * ratio, []);
+    }
     if (!corners.length) return;
     const points = [];
     for (let i = 0; i < corners.length; i += 2) points.push([corners[i], corners[i + 1]]);
@@ -74,12 +81,13 @@ export class Marks {
     }
   }
 
-  drawBox(context, [top, left, bottom, right], number) {
+  drawBox(context, [top, left, bottom, right], number = null) {
     const { ratio } = this.view;
     const [x0, y0, x1, y1] = this.view.toDevice([top, left, bottom, right]);
     const path = new Path2D();
     path.rect(x0, y0, x1 - x0, y1 - y0);
     this.stroke(context, path, 2 * ratio, [8 * ratio, 5 * ratio]);
+    if (number === null) return;
     const side = 20 * ratio;
     context.fillStyle = "#000000";
     context.fillRect(x0, y0, side, side);
