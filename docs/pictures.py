@@ -156,10 +156,10 @@ def make(page: Page, labels: list[Labels]) -> None:
 
     page.show(0)
     page.settle()
-    page.until(lambda: page.browser.find_element(By.ID, "show-objects").is_displayed())
+    page.until(lambda: page.text("object-count") != "")
     choose_view(page, "off")
-    page.click("show-objects")
-    page.run("document.getElementById('panel').scrollTop = 0")
+    page.choose("split")
+    page.run("document.getElementById('objects').scrollIntoView()")
     for _ in range(3):
         page.click("zoom-in")
     page.press(3 * ARROW_DOWN + ARROW_RIGHT)

@@ -254,13 +254,13 @@ def test_settings_by_hand_hold_for_checked_objects(project, cache):
 def test_settings_by_hand_change_what_is_found_and_exported(drawn, tmp_path):
     before = drawn.objects.find("a")
     assert before.depth is None  # strokes do not show objects that touch
-    events = listen(drawn, Objects)
+    events = listen(drawn)
     drawn.set_objects(smallest=1000)
     assert drawn.object_settings == {"depth": None, "smallest": 1000, "fill_holes": None}
     assert drawn.objects.find("a").labels.max() == 0
     drawn.open("a")
     drawn.wait(PATIENCE)
-    assert events[-1].count == 0
+    assert events.of(Objects)[-1].count == 0
     drawn.set_objects(depth=0.02)
     assert drawn.objects.find("a").depth == 0.02
     made = drawn.export(model=tmp_path / "m.segkit")
