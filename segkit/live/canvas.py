@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -164,6 +165,17 @@ class Canvas:
         )
 
 
+@dataclass(eq=False)
+class _Decided:
+    """What a model knows of an image: its decisions, and the objects by the settings that were wanted last."""
+
+    image: FloatArray
+    decisions: FloatArray
+    depth: FloatArray | None
+    changes: dict[str, Any] = field(default_factory=dict)
+    objects: NDArray[np.int32] | None = None
+
+
 class OpenedModel:
     """A trained model, and the mask values that the project gives its classes."""
 
@@ -179,27 +191,29 @@ class OpenedModel:
         self.segmenter = segmenter
         values = np.array([value_of[name] for name in names], dtype=np.uint8)
         self._model = LiveModel(values, segmenter.classifier_, segmenter.rule_)
-        # of the image seen last: the image, the objects, and the settings by which they were told apart
-        self._found: tuple[FloatArray, NDArray[np.int32]] = np.empty(0, np.float32), np.empty(0, np.int32)
-        self._settings: dict[str, Any] = {}
-        # of images seen last: the image, and the decisions
-        self._known: OrderedDict[str, tuple[FloatArray, FloatArray]] = OrderedDict()
+        # of images seen last
+        self._known: OrderedDict[str, _Decided] = OrderedDict()
 
     def paint(self, image: FloatArray, generation: int, *, key: str) -> Canvas:
         """Predict a whole image (H, W, C)."""
+        return Canvas(self._model, self._decide(image, key).decisions, generation, key=key, opened=self)
+
+    def _decide(self, image: FloatArray, key: str) -> _Decided:
+        """Predict an image, or return what is known of it."""
         n_channels = self.segmenter.n_image_channels_
         if not fits(kind_of(image), n_channels):
             raise InputError(
                 f"{key}: {count(image.shape[2], 'channel')}, the opened model was trained on {n_channels}: give images "
                 "of the same kind"
             )
-        known, decisions = self._known.pop(key, (image[:0], image[:0]))
-        if not np.array_equal(known, image):
-            decisions = np.atleast_3d(self.segmenter.decision_function(with_channels(image, n_channels)))
-        self._known[key] = image, decisions
+        known = self._known.pop(key, None)
+        if known is None or not np.array_equal(known.image, image):
+            decisions, depth = self.segmenter.decide(with_channels(image, n_channels))
+            known = _Decided(image, np.atleast_3d(decisions), depth)
+        self._known[key] = known
         while len(self._known) > IMAGES_KNOWN:
             self._known.popitem(last=False)
-        return Canvas(self._model, decisions, generation, key=key, opened=self)
+        return known
 
     def knows(self, key: str) -> bool:
         """Whether an image was painted lately, so that it takes no time to paint it again."""
@@ -210,14 +224,16 @@ class OpenedModel:
         """Scores on training images that were held out."""
         return self.segmenter.held_out_
 
-    def find_objects(self, image: FloatArray, **changes: Any) -> tuple[NDArray[np.int32], ObjectModel]:
-        """Find the objects of an image (H, W, C) as the model does, with changed settings; also say how."""
+    def find_objects(
+        self, image: FloatArray, key: str, changes: dict[str, Any]
+    ) -> tuple[NDArray[np.int32], ObjectModel]:
+        """Find the objects of an image (H, W, C) as the model does, with settings changed by hand; also say how."""
         segmenter = self.segmenter.with_objects(**changes)
-        if self._settings != changes or not np.array_equal(self._found[0], image):
-            n_channels = segmenter.n_image_channels_
-            found = segmenter.segment(with_channels(image, n_channels), objects=True)
-            self._found, self._settings = (image, found.objects), changes
-        return self._found[1], segmenter.objects_
+        known = self._decide(image, key)
+        if known.objects is None or known.changes != changes:
+            known.objects = segmenter.find_objects(known.decisions, known.depth)
+            known.changes = changes
+        return known.objects, segmenter.objects_
 
 
 def _as_bytes(values: FloatArray) -> NDArray[np.uint8]:

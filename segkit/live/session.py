@@ -929,9 +929,9 @@ class LiveSession:
     def _predict_objects(self, canvas: Canvas) -> PredictedObjects:
         """Find the objects of a prediction."""
         values = canvas.whole()[0]
-        if canvas.opened is not None and canvas.opened is self._opened:
+        if canvas.opened is not None:
             image, changes = self.project.image(canvas.key), self._config.objects.changes
-            return PredictedObjects(values, *self._opened.find_objects(image, **changes))
+            return PredictedObjects(values, *canvas.opened.find_objects(image, canvas.key, changes))
         objects = self._objects()
         return PredictedObjects(
             values, objects.splitter.split(np.searchsorted(canvas.classes, values)), objects

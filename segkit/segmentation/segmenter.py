@@ -413,17 +413,35 @@ class Segmenter(BaseSegmenter):
             bank.n_channels(self.n_image_channels_)
         return banks
 
-    def _segment(self, image: FloatArray, progress: Progress, *, objects: bool) -> Segmentation:
+    def decide(self, image: ArrayLike) -> tuple[FloatArray, FloatArray | None]:
+        """Compute the decisions of an image, (H, W, n_outputs), and the depth in objects, (H, W), if it was learnt.
+
+        `find_objects` takes them, so that objects are told apart anew without another prediction.
+        """
+        check_is_fitted(self, "classifier_")
+        return self._decide(self._checked(image), pass_on, objects=True)[:2]
+
+    def find_objects(self, decisions: FloatArray, depth: FloatArray | None) -> LabelArray:
+        """Tell objects apart by what `decide` returned: (H, W), 0 for the background, objects from 1 in reading order."""
+        rule = self.rule_.adapted_to(decisions)
+        probability = 1 - rule.probabilities(decisions)[:, :, 0]
+        return self.objects_.splitter.split(rule.segment(decisions), probability=probability, inside=depth)
+
+    def _decide(
+        self, image: FloatArray, progress: Progress, *, objects: bool
+    ) -> tuple[FloatArray, FloatArray | None, FloatArray]:
+        """Compute decisions, depth in objects, and kept channels on the coarse grid."""
         parts = self.objects_.parts if objects else None
         classifiers = [self.classifier_, *([] if parts is None else [parts])]
         with single_threaded_blas():
             [decisions, *of_parts], at_grid = decide_and_read(image, self.bank_, classifiers, progress)
+        return decisions, expected_depth(of_parts[0]) if of_parts else None, at_grid
+
+    def _segment(self, image: FloatArray, progress: Progress, *, objects: bool) -> Segmentation:
+        decisions, depth, at_grid = self._decide(image, progress, objects=objects)
         rule = self.rule_.adapted_to(decisions)
         ids, probability = rule.segment(decisions), rule.probabilities(decisions)
-        numbers = None
-        if objects:
-            inside = expected_depth(of_parts[0]) if of_parts else None
-            numbers = self.objects_.splitter.split(ids, probability=1 - probability[:, :, 0], inside=inside)
+        numbers = self.find_objects(decisions, depth) if objects else None
         check = self.alarms_.check(image, ids, probability, self.classifier_.standardise(at_grid))
         return Segmentation(self.classes_[ids], probability, check, numbers)
 

@@ -189,7 +189,7 @@ const connection = new Connection({
   network: setNetwork,
   expected(message) {
     drawCurve(byId("curve"), byId("expected-text"), message.points);
-    expectedOfStrokes = message.points.at(-1)?.object_iou ?? null;
+    if (network.shown !== "network") expectedOfStrokes = message.points.at(-1)?.object_iou ?? null; // the network has its own
     setNetwork(network);
   },
   states: (message) => gallery.setStates(message.images),
