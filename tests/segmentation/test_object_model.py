@@ -343,6 +343,17 @@ def test_label_images_are_numbered_anew():
         np.testing.assert_array_equal(checked, expected, strict=True)
 
 
+def test_objects_are_found_anew_without_another_prediction(fitted, unaware, data):
+    """What `decide` returns serves for any settings."""
+    image = data[0][4]
+    for model in (fitted, unaware):
+        decisions, depth = model.decide(image)
+        assert (depth is None) == (model.objects_.parts is None)
+        for changed in (model, model.with_objects("more"), model.with_objects(smallest=60)):
+            expected = changed.segment(image, objects=True).objects
+            np.testing.assert_array_equal(changed.find_objects(decisions, depth), expected)
+
+
 def test_a_segmenter_that_was_not_fitted_finds_nothing(data):
     with pytest.raises(Exception, match="not fitted"):
         quick().segment(data[0][0], objects=True)
