@@ -20,6 +20,7 @@ from tests.images.conftest import contrast
 pytest.importorskip("selenium", reason="selenium drives the browser")
 
 from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
@@ -429,8 +430,33 @@ def test_advice_and_export(page, running):
     assert page.id("export-rule").text == "Each counts."
 
 
-def choose(page, tool):
-    page.run("document.querySelector(`input[name=tool][value=${arguments[0]}]`).click()", tool)
+def test_the_right_button_erases_and_the_wheel_with_ctrl_sizes_the_brush(page, running, browser):
+    page.draw((20, 10), (20, 30))
+    wait_for(lambda: running.n_labelled())
+    before = running.n_labelled()
+    at = "const e = (type, button, x, y) => stage.dispatchEvent(new PointerEvent(type, {button, clientX: x, clientY: y, "
+    at += "pointerId: 1, pointerType: 'mouse', bubbles: true, cancelable: true}));"
+    size = page.stage.size
+    scale = 0.97 * min(size["width"] / WIDTH, size["height"] / HEIGHT)
+    x, y = (
+        page.stage.rect[side] + size[length] / 2 + (place - whole / 2) * scale
+        for side, length, place, whole in (("x", "width", 20, WIDTH), ("y", "height", 20, HEIGHT))
+    )
+    page.run(
+        "const stage = document.getElementById('stage'); stage.setPointerCapture = () => {};"
+        f"{at} e('pointerdown', 2, arguments[0], arguments[1]); e('pointerup', 2, arguments[0], arguments[1]);",
+        x, y,
+    )  # fmt: skip
+    wait_for(lambda: 0 < running.n_labelled() < before)
+    assert page.css("input[name=tool]:checked").get_attribute("value") == "brush"
+    brush = page.run("return Number(document.getElementById('size').value)")
+    zoom = page.id("zoom").text
+    chain = ActionChains(browser).key_down(Keys.CONTROL)
+    chain.scroll_from_origin(ScrollOrigin.from_element(page.stage), 0, -100).key_up(Keys.CONTROL).perform()
+    wait_for(lambda: page.run("return Number(document.getElementById('size').value)") > brush)
+    assert page.id("zoom").text == zoom
+    ActionChains(browser).scroll_from_origin(ScrollOrigin.from_element(page.stage), 0, -100).perform()
+    wait_for(lambda: page.id("zoom").text != zoom)
 
 
 def objects_of(running, key="a"):

@@ -19,6 +19,11 @@ export class Drawing {
     this.onEnd = () => {};
   }
 
+  /** Whether the tool is a round brush. */
+  get hasSize() {
+    return this.tool === "brush" || this.tool === "eraser";
+  }
+
   get isDrawing() {
     return this.stroke !== null || this.path.length > 0;
   }
@@ -36,8 +41,8 @@ export class Drawing {
     this.setCorners([]);
   }
 
-  /** The pointer goes down at a point of the image. */
-  begin(x, y) {
+  /** The pointer goes down at a point of the image; its right button erases. */
+  begin(x, y, { erases = false } = {}) {
     if (!this.image) return;
     if (this.tool === "polygon") this.addCorner(x, y);
     else if (this.tool === "fill") this.fill(Math.floor(y), Math.floor(x));
@@ -45,7 +50,7 @@ export class Drawing {
       this.path = [[x, y]];
       this.onPolygon();
     } else {
-      const value = this.tool === "eraser" ? UNLABELLED : this.value;
+      const value = erases || this.tool === "eraser" ? UNLABELLED : this.value;
       this.stroke = { id: newId(), value, spans: [], x, y, sent: performance.now() };
       this.move([[x, y]]);
     }

@@ -12,11 +12,15 @@ export class Keyboard {
     this.singleKeys = true;
     window.addEventListener("keydown", (event) => this.down(event));
     window.addEventListener("keyup", (event) => this.up(event));
-    window.addEventListener("blur", () => this.setPan(false));
+    window.addEventListener("blur", () => {
+      this.setPan(false);
+      this.pointer.sizes = false;
+    });
     view.stage.addEventListener("pointerdown", () => this.hideCross());
   }
 
   down(event) {
+    this.pointer.sizes = event.ctrlKey && event.key === "Control";
     if (document.querySelector("dialog[open]:not(#table)")) return;
     const { target } = event;
     if (target.matches?.("input[type=text], input[type=number], select, textarea")) return;
@@ -69,6 +73,7 @@ export class Keyboard {
 
   up(event) {
     if (event.key === " ") this.setPan(false);
+    if (event.key === "Control") this.pointer.sizes = false;
   }
 
   setPan(on) {

@@ -457,7 +457,12 @@ async function copy(button) {
 
 // pointer and keys
 
-const pointer = new Pointer(view, drawing, byId("cursor"), hover);
+function resize(by) {
+  const step = Math.max(1, Math.round(drawing.size / 6));
+  size.set(Math.min(200, Math.max(1, drawing.size + by * step)));
+}
+
+const pointer = new Pointer(view, drawing, byId("cursor"), { hover, resize });
 const keyboard = new Keyboard(view, drawing, pointer, byId("cursor"), {
   undo: clicks.undo,
   redo: clicks.redo,
@@ -469,9 +474,6 @@ const keyboard = new Keyboard(view, drawing, pointer, byId("cursor"), {
   nextMode: () => modes.next(),
   toggleLabels: () => byId("show-labels").click(),
   step: (by) => show(gallery.neighbour(wanted, by)),
-  resize(by) {
-    const step = Math.max(1, Math.round(drawing.size / 6));
-    size.set(Math.min(200, Math.max(1, drawing.size + by * step)));
-  },
+  resize,
 });
 byId("single-keys").addEventListener("change", (event) => { keyboard.singleKeys = event.target.checked; });

@@ -4,10 +4,11 @@ const TOUCH_DELAY = 70; // ms in which a second finger makes two fingers of one
 const TOUCH_SLACK = 8; // pixels that a single finger moves before it draws
 
 export class Pointer {
-  constructor(view, drawing, cursor, onHover) {
-    Object.assign(this, { view, drawing, cursor, onHover });
+  constructor(view, drawing, cursor, { hover, resize }) {
+    Object.assign(this, { view, drawing, cursor, onHover: hover, resize });
     this.fingers = new Map();
     this.mayPan = false; // while the space bar is down
+    this.sizes = false; // while the Ctrl key is down: the wheel changes the brush; a pinch comes as a wheel with Ctrl, too
     this.action = null; // "draw", "pan", "wait" (a finger that may become two), "pinch"
     const { stage } = view;
     stage.addEventListener("pointerdown", (event) => this.down(event));
@@ -38,6 +39,9 @@ export class Pointer {
     } else if (event.button === 1 || (event.button === 0 && this.mayPan)) {
       this.action = "pan";
       stage.classList.add("panning");
+    } else if (event.button === 2 && this.drawing.hasSize) {
+      this.action = "draw";
+      this.drawing.begin(...this.view.toImage(...place), { erases: true });
     } else if (event.button !== 0) {
       this.fingers.delete(event.pointerId);
     } else if (event.pointerType === "touch") {
@@ -98,6 +102,10 @@ export class Pointer {
 
   wheel(event) {
     event.preventDefault();
+    if (this.sizes) {
+      this.resize(event.deltaY < 0 ? 1 : -1);
+      return;
+    }
     const unit = [1, 16, 400][event.deltaMode];
     const speed = event.ctrlKey ? 0.01 : 0.0016; // a pinch on a touch pad comes as a wheel with Ctrl
     this.view.zoom(Math.exp(-event.deltaY * unit * speed), ...this.at(event));
@@ -106,10 +114,10 @@ export class Pointer {
 
   /** The brush's circle follows the pointer, moved by the compositor alone. */
   show([px, py], event) {
-    const { tool, size } = this.drawing;
+    const { size } = this.drawing;
     const { style, classList } = this.cursor;
     this.place = [px, py];
-    const round = (tool === "brush" || tool === "eraser") && event.pointerType !== "touch" && !this.mayPan;
+    const round = this.drawing.hasSize && event.pointerType !== "touch" && !this.mayPan;
     classList.remove("cross");
     this.cursor.hidden = !round;
     const diameter = Math.max(3, size * this.view.scale);
