@@ -35,6 +35,7 @@ Sides = tuple[Side, Side]
 Place = Annotated[int, Field(gt=-(2**31), lt=2**31)]
 Key = Annotated[str, Field(min_length=1, max_length=4096)]
 Number = Annotated[int, Field(ge=0, lt=2**53)]
+Setting = Annotated[FiniteFloat, Field(ge=0, lt=2**31)]
 
 
 class FramingError(Exception):
@@ -101,6 +102,7 @@ class DrawObject(_Strict):
     seq: Number
     corner: tuple[Index, Index]
     shape: Sides
+    value: Annotated[int, Field(ge=0, le=255)] | None  # of the class; None is that of the objects below
 
 
 class SetClasses(_Strict):
@@ -129,8 +131,8 @@ class SetObjects(_Strict):
     """How objects that touch are told apart; none is as the labels teach it."""
 
     op: Literal["objects"]
-    depth: Annotated[FiniteFloat, Field(ge=0)] | None
-    smallest: Annotated[FiniteFloat, Field(ge=0)] | None
+    depth: Setting | None
+    smallest: Setting | None
     fill_holes: bool | None
 
 

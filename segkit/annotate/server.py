@@ -18,6 +18,7 @@ import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import uvicorn
 from starlette.applications import Starlette
@@ -250,12 +251,8 @@ async def _table(measure: Callable[[], ImageObjects], *, as_file: bool) -> Respo
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / OBJECTS_FILE
             write_objects(path, [found])
-            name = (
-                f"{Path(found.image).stem}-{OBJECTS_FILE}".encode("ascii", "replace")
-                .decode()
-                .replace('"', "'")
-            )
-            headers = {"content-disposition": f'attachment; filename="{name}"'}
+            name = quote(f"{found.image.rpartition('/')[2]}-{OBJECTS_FILE}")
+            headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}"}
             return Response(path.read_bytes(), media_type="text/csv", headers=headers)
 
     try:

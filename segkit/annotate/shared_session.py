@@ -261,20 +261,22 @@ class SharedSession:
         size = (await self._in_turn(lambda: self.project.labels(image))).shape
         try:
             await self._in_turn(lambda: self._show(image))
-            await self._in_turn(lambda: self._change_labels(page, message, payload))
+            await self._in_turn(lambda: self._change_labels(page, message, payload, size))
         except Exception:
             tab.mark_changed(image, (0, 0, *size))  # the page drew it already: show what is true
             raise
 
-    def _change_labels(self, page: str, message: messages.Change, payload: bytes) -> None:
+    def _change_labels(
+        self, page: str, message: messages.Change, payload: bytes, size: tuple[int, int]
+    ) -> None:
         session, image = self.session, message.image
-        size = self.project.labels(image).shape
         match message:
             case messages.Stroke():
                 mask, stroke = messages.unpack_mask(message, payload, size), f"{page} {message.stroke}"
                 session.paint(image, message.corner, mask, message.value, stroke=stroke)
             case messages.DrawObject():
-                session.objects.draw(image, message.corner, messages.unpack_mask(message, payload, size))
+                mask = messages.unpack_mask(message, payload, size)
+                session.objects.draw(image, message.corner, mask, value=message.value)
             case messages.Correct(op="accept_object"):
                 session.objects.accept(image, message.points[0])
             case messages.Correct(op="delete_object"):
@@ -329,9 +331,10 @@ class SharedSession:
             self._tell("settings", {"op": "settings", **self._settings()})
 
     async def _set_objects(self, message: messages.SetObjects) -> None:
-        changes = message.model_dump(exclude={"op"})
-        await self._in_turn(lambda: self.session.set_objects(**changes))
-        self._send_to_all("object_settings", changes)
+        try:
+            await self._in_turn(lambda: self.session.set_objects(**message.model_dump(exclude={"op"})))
+        finally:  # the page shows what is true, also after a refusal
+            self._send_to_all("object_settings", self.session.object_settings)
 
     async def _suggest(self, image: str) -> None:
         advice = await run_in_threadpool(self.session.suggest, image)

@@ -50,8 +50,8 @@ _GRID = 2.0 ** np.arange(-6, 7)
 # The kernels that have names; grids of the last two, as measured on four development sets.
 _NAMED = ("gaussian", "laplacian", "anova", "polynomial")
 _COARSE_GRID, _DEGREES = 4.0 ** np.arange(-3, 4), range(1, 6)
-# Values of a kernel below count as zero.
-_ZERO = 1e-12
+# A kernel below this between 99 % of a few samples tells nothing of them.
+_NEARLY_ZERO, _FEW = 0.01, 200
 
 
 class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -65,7 +65,8 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     gammas : array-like of shape (n_kernels,) or None, default=None
         Gammas of the named kernel, > 0; not for "polynomial". None takes 2^-6, ..., 2^6 times the inverse median squared
         distance of the samples (the inverse median distance for "laplacian"), or 4^-3, ..., 4^3 times the inverse mean
-        squared distance in a feature for "anova". Of polynomials it is the inverse of the features' variances, summed.
+        squared distance in a feature for "anova". Of polynomials, whose features must be centred, it is the inverse of the
+        features' variances, summed.
     n_components : int, default=2048
         Number of output features of all kernels together. It is one less if all features are pairs
         and the number is odd, and less if a Nystroem part has a lower rank.
@@ -188,7 +189,7 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         grams = gram_matrices(self.kernels_, rows[scored])
         score = self._make_criterion(labels[scored], rng)
         self.scores_ = np.array([score(K, labels[scored]) for K in grams])
-        self._refuse_zero_kernels(rows, rng)
+        self._refuse_zero_kernels(rows)
         self.weights_ = mixture_weights(self.scores_)
         self._draw_features(rows, rng)
         return self
@@ -316,24 +317,28 @@ class MixtureRFF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if self.criterion != "u_statistic":
             return _CRITERIA[self.criterion]
         counts = np.unique(labels, return_counts=True)[1]
-        if len(counts) == 2 and counts[0] != counts[1]:
+        if len(counts) > 2 or counts[0] != counts[1]:
+            told = f"{counts.min()} of each" if len(counts) == 2 else "as many of the others as a class has"
             warnings.warn(
-                f"classes of {counts[0]} and {counts[1]} samples: the U-statistic takes {counts.min()} of each; "
-                "criterion 'mmd' takes all",
+                f"classes of {', '.join(map(str, counts))} samples: the U-statistic takes {told}; criterion 'mmd' takes all",
                 stacklevel=3,
             )
         return partial(_CRITERIA["u_statistic"], random_state=int(rng.randint(2**31 - 1)))
 
-    def _refuse_zero_kernels(self, X: FloatArray, rng: np.random.RandomState) -> None:
-        """Refuse gammas so large that all samples are unlike each other."""
-        if self.gammas is None or (self.scores_ > 0).any():
+    def _refuse_zero_kernels(self, X: FloatArray) -> None:
+        """Refuse gammas so large that nearly all samples are unlike each other."""
+        if self.gammas is None:
             return
-        few = X[rng.permutation(len(X))[:200]]
-        if all((K - np.diag(np.diag(K))).max() < _ZERO for K in gram_matrices(self.kernels_, few)):
-            fitting = median_gamma(X, random_state=rng) ** (0.5 if self.kernels == "laplacian" else 1.0)
+        few = X[check_random_state(0).permutation(len(X))[:_FEW]]
+        others = ~np.eye(len(few), dtype=bool)
+        if all(np.quantile(K[others], 0.99) < _NEARLY_ZERO for K in gram_matrices(self.kernels_, few)):
+            if self.kernels == "anova":
+                fitting = X.shape[1] / (2 * _spread(X))
+            else:
+                fitting = median_gamma(X, random_state=0) ** (0.5 if self.kernels == "laplacian" else 1.0)
             raise ConfigError(
-                f"gammas {np.asarray(self.gammas).tolist()}: all kernels are zero between these samples; give gammas about "
-                f"{fitting:.2g}"
+                f"gammas {np.asarray(self.gammas).tolist()}: all kernels are nearly zero between these samples; give gammas "
+                f"about {fitting:.2g}"
             )
 
     def _base_kernels(self, X: FloatArray, rng: np.random.RandomState) -> list[Kernel]:

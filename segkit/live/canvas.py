@@ -194,6 +194,11 @@ class OpenedModel:
         # of images seen last
         self._known: OrderedDict[str, _Decided] = OrderedDict()
 
+    @property
+    def values(self) -> set[int]:
+        """Mask values of its classes."""
+        return set(self._model.values.tolist())
+
     def paint(self, image: FloatArray, generation: int, *, key: str) -> Canvas:
         """Predict a whole image (H, W, C)."""
         return Canvas(self._model, self._decide(image, key).decisions, generation, key=key, opened=self)

@@ -242,6 +242,7 @@ class LiveSession:
         self._calls: deque[tuple[Callable[[], HandOver], Future[HandOver]]] = deque()
         # held while heavy work is done: results belong to one state of the labels
         self._work = threading.RLock()
+        self._is_exporting = False
         self._news = threading.Condition()
         self._is_idle = threading.Event()
         self._threads = [
@@ -387,7 +388,10 @@ class LiveSession:
         return patch
 
     def set_classes(self, classes: list[LabelClass]) -> None:
-        """Rename, recolour or add classes; see `Project.set_classes`."""
+        """Rename, recolour or add classes; see `Project.set_classes`. Those of an opened model stay."""
+        if self._opened is not None and (gone := self._opened.values - {one.value for one in classes}):
+            names = [one.name for one in self.project.classes if one.value in gone]
+            raise InputError(f"class {', '.join(names)} is one of the opened model: keep it")
         self.project.set_classes(classes)
         self._put_network_aside()
         self._wake()
@@ -418,15 +422,16 @@ class LiveSession:
         """
         given = {"depth": depth, "smallest": smallest, "fill_holes": fill_holes}
         try:
-            changed = ObjectsConfig.model_validate(given)
+            changed = ObjectsConfig.model_validate(given, strict=True)
         except ValidationError as error:
             name = str(error.errors()[0]["loc"][0])
-            raise InputError(f"{name} of objects {given[name]!r}: give a number from 0, or none") from error
-        with self._work:
+            needed = "yes or no" if name == "fill_holes" else "a number from 0"
+            raise InputError(f"{name} of objects {given[name]!r}: give {needed}, or none") from error
+        with self._news:  # not while heavy work is done: an export takes minutes
             self._config = self._config.model_copy(update={"objects": changed})
-        with self._news:
             if self._canvas is not None:
                 self._canvas = self._canvas.again()
+        self._write_progress()
         self._wake()
 
     def set_axes(self, axes: str) -> None:
@@ -603,11 +608,18 @@ class LiveSession:
 
     def _hand_over(self, progress: Progress | None, model: str | Path | None) -> HandOver:
         """Train the kernel machine on all labels, or take the network if it is shown, and write the model."""
+        self._is_exporting = True
+        try:
+            return self._write_model(progress, model)
+        finally:
+            self._is_exporting = False
+
+    def _write_model(self, progress: Progress | None, model: str | Path | None) -> HandOver:
         while self._find_network():
             pass
         if self.network.shown == "network" and self._network is not None:
-            trained = self._network.segmenter.with_objects(**self._config.objects.changes)
-            written = hand_over(self.project, self._network_config, model=model, trained=trained)
+            config = self._network_config.model_copy(update={"objects": self._config.objects})
+            written = hand_over(self.project, config, model=model, trained=self._network.segmenter)
             return written._replace(shown="network")
         return hand_over(self.project, self._config, progress, model=model)
 
@@ -939,6 +951,10 @@ class LiveSession:
 
     def _objects_of(self, key: str) -> PredictedObjects:
         """Find the objects of an image with the model as it is."""
+        if self._is_exporting:
+            raise InputError(
+                "the model is being exported, which may take minutes: correct objects when it is done"
+            )
         with self._work:
             canvas = self._canvas_of(key)
             if canvas.background != self.project.classes[0].value:
@@ -1083,11 +1099,14 @@ class LiveSession:
                 _logger.exception("a listener failed at %s", type(event).__name__)
 
     def _read_progress(self) -> tuple[int, list[ExpectedPoint]]:
-        """Read the curve of an earlier session; a damaged one is begun anew, for nothing depends on it."""
+        """Read curve and settings of objects of an earlier session; a damaged curve is begun anew."""
         if self.project.output is None:
             return 0, []
         try:
             stored = json.loads((self.project.output / _PROGRESS).read_text(encoding="utf-8"))
+            if self._config.objects == ObjectsConfig():  # else the options of the start count
+                settings = ObjectsConfig.model_validate(stored.get("objects", {}))
+                self._config = self._config.model_copy(update={"objects": settings})
             return int(stored["n_strokes"]), [ExpectedPoint(**point) for point in stored["points"]]
         except (OSError, ValueError, KeyError, TypeError):
             return 0, []
@@ -1095,7 +1114,8 @@ class LiveSession:
     def _write_progress(self) -> None:
         if self.project.output is None:
             return
-        stored = {"n_strokes": self._n_strokes, "points": [asdict(point) for point in self._points]}
+        points = [asdict(point) for point in self._points]
+        stored = {"n_strokes": self._n_strokes, "points": points, "objects": self.object_settings}
         with suppress(OutputError):
             write_text(self.project.output / _PROGRESS, json.dumps(stored) + "\n")
 

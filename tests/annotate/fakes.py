@@ -110,6 +110,8 @@ class FakeSession:
         self.project.unnamed.clear()
 
     def set_objects(self, **settings):
+        if settings["smallest"] == 13:
+            raise InputError("smallest of objects 13: give another number")
         self.object_settings = settings
 
     def use(self, source):

@@ -25,7 +25,7 @@ VALID = [
     {"op": "accept_objects", "image": "a", "seq": 4},
     {"op": "delete_object", "image": "a", "seq": 5, "points": [[3, 4]]},
     {"op": "split_objects", "image": "a", "seq": 6, "points": [[-3, 4], [5, 2000]]},
-    {"op": "draw_object", "image": "a", "seq": 7, "corner": [1, 2], "shape": [3, 4]},
+    {"op": "draw_object", "image": "a", "seq": 7, "corner": [1, 2], "shape": [3, 4], "value": 2},
     {"op": "objects", "depth": 0.1, "smallest": None, "fill_holes": True},
     {"op": "train_network"},
     {"op": "cancel_network"},

@@ -12,7 +12,7 @@ from scipy import ndimage
 
 from segkit.annotate import make_app, server
 from segkit.images import UNLABELLED
-from segkit.live import Failed, Prediction
+from segkit.live import Failed, LabelClass, Prediction
 from tests.annotate.conftest import TOKEN, two_halves
 from tests.annotate.fakes import FakeProject, FakeSession
 from tests.images.conftest import contrast
@@ -493,6 +493,40 @@ def test_objects_are_corrected(page, running):
     assert 150 < (found.labels == found.labels[15, 60]).sum() < 350
     page.id("undo").click()
     wait_for(lambda: not objects_of(running).checked)
+
+
+def test_a_correction_that_is_given_up_changes_nothing(page, running):
+    page.draw((20, 10), (40, 10))
+    page.keys("1")
+    page.draw((20, 60), (40, 60))
+    wait_for(lambda: page.id("object-count").text)
+    before = running.n_labelled()
+    page.keys("d")
+    page.chord(Keys.SHIFT, Keys.ARROW_LEFT)
+    page.keys(Keys.ENTER, Keys.ESCAPE)
+    time.sleep(0.5)
+    assert running.n_labelled() == before
+    page.run("document.getElementById('show-table').click()")
+    wait_for(lambda: page.run("return document.getElementById('table').open"))
+    page.click_at((5, 10))  # above the table
+    wait_for(lambda: running.n_labelled() > before)
+    wait_for(
+        lambda: page.run("return document.getElementById('table-text').textContent").startswith("0 objects")
+    )
+    assert page.run("return document.getElementById('histogram').textContent") == "No values."
+
+
+def test_an_outlined_object_is_of_the_chosen_class(page, running):
+    running.session.set_classes([*running.project.classes, LabelClass(2, "dead", "#112233")])
+    page.browser.refresh()
+    page = Page(page.browser)
+    page.keys("3")
+    page.keys("o")
+    page.draw((10, 50), (10, 70), (20, 70), (20, 50))
+    wait_for(lambda: running.n_labelled(2))
+    page.keys("1")
+    page.draw((30, 10), (30, 30), (50, 30), (50, 10))
+    wait_for(lambda: running.n_labelled(1))
 
 
 def test_all_objects_are_accepted_and_measured(page, running):

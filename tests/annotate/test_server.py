@@ -383,7 +383,7 @@ def test_objects_are_corrected_in_the_order_of_strokes(halves, session):
     of_objects(halves, "delete_object", 5, points=[[30, 10]])
     assert (session.project.labels("a").labels[:, :40] == 0).all()
     of_objects(
-        halves, "draw_object", 6, np.packbits(SQUARE).tobytes(), corner=[20, 50], shape=list(SQUARE.shape)
+        halves, "draw_object", 6, np.packbits(SQUARE).tobytes(), corner=[20, 50], shape=[4, 4], value=None
     )
     found = session.objects.find("a")
     drawn = np.zeros(found.labels.shape, dtype=bool)
@@ -404,7 +404,7 @@ def test_a_correction_that_cannot_be_is_told_and_counts_as_done(halves, session)
     before = session.project.labels("a").labels.copy()
     of_objects(halves, "delete_object", 3, points=[[30, 79]])
     assert halves.had("failed")[0]["message"] == "a: no object at row 30, column 79: give a pixel of one"
-    of_objects(halves, "draw_object", 4, b"\xff", corner=[20, 50], shape=[4, 4])
+    of_objects(halves, "draw_object", 4, b"\xff", corner=[20, 50], shape=[4, 4], value=1)
     assert "stroke of 4 x 4 pixels with 1 bytes" in halves.until("failed")[0]["message"]
     np.testing.assert_array_equal(session.project.labels("a").labels, before)
 
@@ -414,6 +414,9 @@ def test_how_objects_are_told_apart_is_told_to_all_tabs(halves, connect, session
     halves.send({"op": "objects", **settings})
     halves.until("object_settings", **settings)
     assert session.object_settings == settings
+    halves.send({"op": "objects", **settings | {"smallest": 13}})
+    assert halves.until("object_settings")[0]["smallest"] == 12  # what is true
+    assert halves.had("failed")[0]["message"] == "smallest of objects 13: give another number"
     with connect("other") as socket:
         assert Tab(socket).hello["object_settings"] == settings
 
@@ -425,7 +428,7 @@ def test_the_table_of_objects(halves, client):
     assert table["nearest_distance"] == [None]
     assert table["checked"] == [False]
     file = client.get(f"{address}&csv")
-    assert file.headers["content-disposition"] == 'attachment; filename="a-objects.csv"'
+    assert file.headers["content-disposition"] == "attachment; filename*=UTF-8''a-objects.csv"
     header, row = file.text.splitlines()
     assert dict(zip(header.split(","), row.split(","), strict=True))["area"] == "2400"
     unknown = client.get(f"/objects/c?token={TOKEN}")

@@ -102,19 +102,27 @@ def test_kernels_are_scored_by_the_u_statistic_of_the_same_pairs(data):
 def test_classes_of_other_sizes_are_told_where_pairs_are_compared(rng):
     y = np.arange(20) < 5
     X = rng.normal(size=(20, 2)) + 3 * y[:, None]
-    told = r"^classes of 15 and 5 samples: the U-statistic takes 5 of each; criterion 'mmd' takes all$"
-    with pytest.warns(UserWarning, match=told):
-        MixtureRFF([Gaussian(1.0)], n_components=10, criterion="u_statistic", random_state=0).fit(X, y + 0)
+    three = np.repeat([0, 1, 2], [8, 7, 5])
+    for labels, told in (
+        (y + 0, r"^classes of 15, 5 samples: the U-statistic takes 5 of each; criterion 'mmd' takes all$"),
+        (three, r"^classes of 8, 7, 5 samples: the U-statistic takes as many of the others as a class has"),
+    ):
+        with pytest.warns(UserWarning, match=told):
+            MixtureRFF([Gaussian(1.0)], n_components=10, criterion="u_statistic", random_state=0).fit(
+                X, labels
+            )
 
 
-@pytest.mark.parametrize(("kernels", "fitting"), [("gaussian", 4e-8), ("laplacian", 2e-4)])
+@pytest.mark.parametrize(
+    ("kernels", "fitting"), [("gaussian", 4e-8), ("laplacian", 2e-4), ("anova", 1.25e-7)]
+)
 def test_kernels_that_are_zero_everywhere_are_refused(data, kernels, fitting):
     """Such as those of maps that are not standardised."""
     X, y = data
     with pytest.raises(ConfigError) as caught:
         MixtureRFF(kernels, gammas=[1.0, 100.0], n_components=10, random_state=0).fit(2000 * X, y)
     told, _, gamma = str(caught.value).rpartition(" ")
-    assert told == "gammas [1.0, 100.0]: all kernels are zero between these samples; give gammas about"
+    assert told == "gammas [1.0, 100.0]: all kernels are nearly zero between these samples; give gammas about"
     assert float(gamma) == pytest.approx(fitting, rel=0.5)
     MixtureRFF(kernels, gammas=[1.0, float(gamma)], n_components=10, random_state=0).fit(2000 * X, y)
 

@@ -1,6 +1,9 @@
 """Objects are corrected by hand: they stay, they are annotations, the next image gains, and undo takes them back."""
 
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ import tifffile
 from PIL import Image
 from scipy import ndimage
 
+import segkit.live.session
 from segkit.config.schema import Config
 from segkit.errors import InputError, OutputError
 from segkit.evaluation.object_scores import match
@@ -267,11 +271,59 @@ def test_settings_by_hand_change_what_is_found_and_exported(drawn, tmp_path):
     assert load(made.model).objects_.splitter.depth == 0.02
     drawn.set_objects()
     np.testing.assert_array_equal(drawn.objects.find("a").labels, before.labels)
-    for name, value in (("depth", -1), ("smallest", "x"), ("depth", float("nan"))):
+    for name, value in (("depth", -1), ("smallest", "x"), ("depth", float("nan")), ("depth", True)):
         with pytest.raises(
             InputError, match=rf"^{name} of objects {value!r}: give a number from 0, or none$"
         ):
             drawn.set_objects(**{name: value})
+    with pytest.raises(InputError, match=r"^fill_holes of objects 'x': give yes or no, or none$"):
+        drawn.set_objects(fill_holes="x")
+
+
+def test_settings_by_hand_outlive_the_session(drawn, project, cache):
+    drawn.set_objects(depth=0.03, fill_holes=False)
+    drawn.close()
+    with LiveSession(project, cache=cache) as again:
+        assert again.object_settings == {"depth": 0.03, "smallest": None, "fill_holes": False}
+    with LiveSession(project, cache=cache, config=Config.load(None, ["objects.depth=0.5"])) as other:
+        assert other.object_settings == {"depth": 0.5, "smallest": None, "fill_holes": None}
+
+
+def test_settings_wait_for_no_export_and_corrections_are_refused_meanwhile(drawn, monkeypatch):
+    begun, done = threading.Event(), threading.Event()
+    real = segkit.live.session.hand_over
+
+    def slow(*given, **named):
+        begun.set()
+        done.wait(60)
+        return real(*given, **named)
+
+    monkeypatch.setattr(segkit.live.session, "hand_over", slow)
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(drawn.export)
+        assert begun.wait(60)
+        drawn.set_objects(depth=0.2)
+        try:
+            with pytest.raises(
+                InputError, match=r"^the model is being exported, which may take minutes: correct obj"
+            ):
+                drawn.objects.delete("a", (20, 20))
+        finally:
+            done.set()
+        assert made.result(PATIENCE).model.exists()
+    assert drawn.objects.find("a").labels.any()
+
+
+def test_classes_of_an_opened_model_stay(drawn, project, cache, tmp_path):
+    model = load(drawn.export(model=tmp_path / "m.segkit").model)
+    drawn.close()
+    background, cell = project.classes
+    third = LabelClass(2, "dead", "#112233")
+    with LiveSession(project, cache=cache, model=model) as session:
+        session.set_classes([background, cell, third])
+        session.set_classes([background, replace(cell, name="nucleus")])
+        with pytest.raises(InputError, match=r"^class nucleus is one of the opened model: keep it$"):
+            session.set_classes([background, third])
 
 
 def test_the_table_follows(drawn):

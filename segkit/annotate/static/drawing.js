@@ -11,7 +11,7 @@ export class Drawing {
     Object.assign(this, { overlay, send, tell, onPolygon });
     this.tool = "brush";
     this.size = 12;
-    this.value = 0;
+    this.value = this.background = 0;
     this.image = null;
     this.stroke = null; // the one that is being drawn: {id, value, spans, x, y, sent}
     this.path = []; // of the pointer, while an object is corrected: [x, y], ...
@@ -104,6 +104,12 @@ export class Drawing {
     this.send(header, packMask(spans, box), spans);
   }
 
+  /** Correct nothing: it was a slip, or two fingers. */
+  giveUp() {
+    this.path = [];
+    this.onPolygon();
+  }
+
   /** Correct the objects that the pointer has met. */
   correct() {
     const { path, tool } = this;
@@ -126,7 +132,8 @@ export class Drawing {
     }
     const box = boxOf(spans);
     const [top, left, bottom, right] = box;
-    this.ofObjects({ op: "draw_object", corner: [top, left], shape: [bottom - top, right - left] }, packMask(spans, box));
+    const value = this.value === this.background ? null : this.value;
+    this.ofObjects({ op: "draw_object", corner: [top, left], shape: [bottom - top, right - left], value }, packMask(spans, box));
   }
 
   ofObjects(header, payload) {

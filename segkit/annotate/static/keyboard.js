@@ -23,6 +23,10 @@ export class Keyboard {
     this.pointer.sizes = event.ctrlKey && event.key === "Control";
     if (document.querySelector("dialog[open]:not(#table)")) return;
     const { target } = event;
+    if (target.closest?.("#table")) {
+      if (event.key === "Escape") document.getElementById("table").close();
+      return;
+    }
     if (target.matches?.("input[type=text], input[type=number], select, textarea")) return;
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     const onStage = target === this.view.stage || target === document.body;
@@ -123,6 +127,7 @@ export class Keyboard {
   }
 
   escape() {
+    this.drawing.giveUp();
     this.drawing.end();
     this.drawing.setCorners([]);
     this.hideCross();

@@ -308,6 +308,7 @@ function accept() {
 function setObjects(message, bits = null) {
   marks.setOutlines(bits);
   objects.show(message);
+  if (message && byId("table").open) showTable();
 }
 
 /** Whose prediction is shown, and what is known of both. */
@@ -384,6 +385,7 @@ const classes = new Classes(
   (value) => {
     drawing.end();
     drawing.value = value;
+    drawing.background = classes.entries[0].value;
     overlay.setClasses(classes.entries);
     overlay.choose(value);
   },
@@ -407,6 +409,12 @@ function suggest() {
   if (image && !byId("next").disabled) ask({ op: "suggest", image: image.image });
 }
 
+function showTable() {
+  if (!image) return;
+  const key = image.image;
+  objects.open(key, () => image?.image === key).catch((error) => fail(error.message));
+}
+
 const clicks = {
   undo: () => command("undo"),
   redo: () => command("redo"),
@@ -417,7 +425,7 @@ const clicks = {
   "zoom-fit": () => view.fit(),
   help: () => byId("shortcuts").showModal(),
   "accept-objects": () => command("accept_objects"),
-  "show-table": () => image && objects.open(image.image).catch((error) => fail(error.message)),
+  "show-table": showTable,
   "train-network": () => ask({ op: "train_network" }),
   "cancel-network": () => ask({ op: "cancel_network" }),
   export() {

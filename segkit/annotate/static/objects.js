@@ -19,7 +19,7 @@ export class ObjectPanel {
     byId("depth").addEventListener("input", () => this.tellDepth(depthOf(Number(byId("depth").value))));
     byId("depth").addEventListener("change", () => this.change({ depth: depthOf(Number(byId("depth").value)) }));
     byId("smallest").addEventListener("change", () => {
-      if (byId("smallest").validity.valid) this.change({ smallest: byId("smallest").value === "" ? null : Number(byId("smallest").value) });
+      if (byId("smallest").reportValidity()) this.change({ smallest: byId("smallest").value === "" ? null : Number(byId("smallest").value) });
     });
     byId("fill-holes").addEventListener("change", () => this.change({ fill_holes: byId("fill-holes").checked }));
     byId("as-learnt").addEventListener("click", () => this.change({ depth: null, smallest: null, fill_holes: null }));
@@ -28,8 +28,8 @@ export class ObjectPanel {
   }
 
   change(changed) {
-    this.setSettings({ ...this.settings, ...changed });
-    this.send(this.settings);
+    const next = { ...this.settings, ...changed };
+    this.setSettings(this.send(next) ? next : this.settings);
   }
 
   setSettings({ depth, smallest, fill_holes }) {
@@ -58,11 +58,14 @@ export class ObjectPanel {
     byId("depth-value").textContent = depth === null ? "none" : depth.toPrecision(2);
   }
 
-  async open(key) {
+  /** Show the table of an image, if it is still shown when the table is there. */
+  async open(key, isShown) {
     const path = `/objects/${key.split("/").map(encodeURIComponent).join("/")}`;
     const answer = await fetch(path, { cache: "no-store" });
     if (!answer.ok) throw new Error((await answer.text()).trim());
-    this.table = await answer.json();
+    const table = await answer.json();
+    if (!isShown()) return;
+    this.table = table;
     const numbers = Object.keys(this.table).filter((name) => !PLACES.has(name) && !/^(bbox|centroid)/.test(name));
     const chosen = byId("table-column").value;
     byId("table-column").replaceChildren(...numbers.map((name) => new Option(name, name)));
@@ -88,23 +91,25 @@ export class ObjectPanel {
     const body = table.createTBody();
     for (let i = 0; i < Math.min(n, MOST_ROWS); i++) {
       const row = body.insertRow();
-      row.tabIndex = 0;
       for (const name of names) row.insertCell().textContent = words(this.table[name][i]);
       const mark = () => this.point([0, 1, 2, 3].map((side) => this.table[`bbox-${side}`][i]));
       row.addEventListener("pointerenter", mark);
-      row.addEventListener("focus", mark);
     }
     byId("table-rows").replaceChildren(table);
   }
 
   drawHistogram() {
     const values = this.table[byId("table-column").value].filter((value) => value !== null);
-    const [low, high] = [Math.min(...values), Math.max(...values)];
+    if (!values.length) {
+      byId("histogram").textContent = "No values.";
+      return;
+    }
+    const [low, high] = [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))];
     const counts = new Array(N_BINS).fill(0);
     for (const value of values) counts[Math.min(N_BINS - 1, Math.floor((N_BINS * (value - low)) / (high - low || 1)))]++;
     const most = Math.max(1, ...counts);
     const bars = counts.map((n, i) => `<rect x="${10 * i}" y="${60 * (1 - n / most)}" width="9" height="${(60 * n) / most}"><title>${n}</title></rect>`);
-    const ends = values.length ? `<text x="0" y="73">${words(low)}</text><text x="${10 * N_BINS}" y="73" text-anchor="end">${words(high)}</text>` : "";
+    const ends = `<text x="0" y="73">${words(low)}</text><text x="${10 * N_BINS}" y="73" text-anchor="end">${words(high)}</text>`;
     byId("histogram").innerHTML = `<svg viewBox="0 0 ${10 * N_BINS} 76" role="img" aria-label="${values.length} values from ${words(low)} to ${words(high)}">${bars.join("")}${ends}</svg>`;
   }
 }

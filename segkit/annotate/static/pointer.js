@@ -14,7 +14,10 @@ export class Pointer {
     stage.addEventListener("pointerdown", (event) => this.down(event));
     stage.addEventListener("pointermove", (event) => this.move(event));
     stage.addEventListener("pointerup", (event) => this.up(event));
-    stage.addEventListener("pointercancel", (event) => this.up(event));
+    stage.addEventListener("pointercancel", (event) => {
+      this.drawing.giveUp();
+      this.up(event);
+    });
     stage.addEventListener("pointerleave", () => { if (!this.action) this.hide(); });
     stage.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     stage.addEventListener("contextmenu", (event) => event.preventDefault());
@@ -34,6 +37,7 @@ export class Pointer {
     this.fingers.set(event.pointerId, place);
     stage.setPointerCapture(event.pointerId);
     if (this.fingers.size > 1) {
+      this.drawing.giveUp();
       if (this.action === "draw") this.drawing.end();
       this.action = "pinch";
     } else if (event.button === 1 || (event.button === 0 && this.mayPan)) {
