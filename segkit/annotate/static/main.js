@@ -146,7 +146,6 @@ const connection = new Connection({
     setChecked(null);
     setObjects(null);
     setAdvice(null);
-    if (byId("table").open) byId("table").close();
     byId("readout").textContent = ""; // it was of the former image
     view.setImage(message.height, message.width);
   },
@@ -308,7 +307,9 @@ function accept() {
 function setObjects(message, bits = null) {
   marks.setOutlines(bits);
   objects.show(message);
-  if (message && byId("table").open) showTable();
+  if (!byId("table").open) return;
+  if (message) showTable();
+  else byId("table").close();
 }
 
 /** Whose prediction is shown, and what is known of both. */
