@@ -11,7 +11,7 @@ const depthOf = (value) => Number((LEAST_DEPTH ** (1 - value / 100)).toPrecision
 const valueOf = (depth) => Math.round(100 * (1 - Math.log(Math.max(depth, LEAST_DEPTH)) / Math.log(LEAST_DEPTH)));
 
 export class ObjectPanel {
-  /** `send(settings)` changes how objects are told apart, `point(row, column)` marks an object, or none. */
+  /** `send(settings)` changes how objects are told apart, `point(box)` marks an object, or none. */
   constructor(send, point) {
     Object.assign(this, { send, point });
     this.settings = { depth: null, smallest: null, fill_holes: null };
