@@ -83,7 +83,7 @@ def test_without_a_penalty_the_svm_has_its_own_cost():
 
 def test_channels_that_are_not_scaled_stay_as_they_are():
     X, y, weight, groups = pixels()
-    kernels = MixtureRFF(gammas=[0.3], n_components=20, random_state=0)
+    kernels = MixtureRFF(gammas=[0.002], n_components=20, random_state=0)
     classifier = PixelClassifier(MMDSelector(3), kernels, LinearSVM(), scaled=False).select(X, y, groups)
     kept = 5 + 3 * X[:, classifier.channels_].astype(np.float32)
     classifier.fit(kept, y, weight, groups, penalty=1e-2)
