@@ -194,13 +194,12 @@ class PixelClassifier:
         self, X: FloatArray, y: NDArray[Any], sample_weight: NDArray[np.float64], groups: IntArray
     ) -> FloatArray:
         """Learn scales and kernels; returns the standardised channels."""
-        self.mean_, self.scale_ = (
-            np.zeros(X.shape[1], dtype=np.float32),
-            np.ones(X.shape[1], dtype=np.float32),
-        )
         if self.scaled:
             scaler = StandardScaler().fit(X, sample_weight=sample_weight)
             self.mean_, self.scale_ = scaler.mean_.astype(np.float32), scaler.scale_.astype(np.float32)
+        else:
+            self.mean_ = np.zeros(X.shape[1], dtype=np.float32)
+            self.scale_ = np.ones_like(self.mean_)
         self.kernels_ = clone(self.kernels)
         if self.gaussian_channels is not None:
             self.kernels_.set_params(gaussian_columns=self.gaussian_channels[self.channels_])

@@ -424,8 +424,10 @@ class Segmenter(BaseSegmenter):
     def find_objects(self, decisions: FloatArray, depth: FloatArray | None) -> LabelArray:
         """Tell objects apart by what `decide` returned: (H, W), 0 for the background, objects from 1 in reading order."""
         rule = self.rule_.adapted_to(decisions)
-        probability = 1 - rule.probabilities(decisions)[:, :, 0]
-        return self.objects_.splitter.split(rule.segment(decisions), probability=probability, inside=depth)
+        return self._split(rule.segment(decisions), rule.probabilities(decisions), depth)
+
+    def _split(self, ids: NDArray[np.intp], probability: FloatArray, depth: FloatArray | None) -> LabelArray:
+        return self.objects_.splitter.split(ids, probability=1 - probability[:, :, 0], inside=depth)
 
     def _decide(
         self, image: FloatArray, progress: Progress, *, objects: bool
@@ -441,7 +443,7 @@ class Segmenter(BaseSegmenter):
         decisions, depth, at_grid = self._decide(image, progress, objects=objects)
         rule = self.rule_.adapted_to(decisions)
         ids, probability = rule.segment(decisions), rule.probabilities(decisions)
-        numbers = self.find_objects(decisions, depth) if objects else None
+        numbers = self._split(ids, probability, depth) if objects else None
         check = self.alarms_.check(image, ids, probability, self.classifier_.standardise(at_grid))
         return Segmentation(self.classes_[ids], probability, check, numbers)
 
