@@ -309,6 +309,11 @@ def _explain_unknown(location: list[str], section: Mapping[str, Any]) -> str:
     if parents and parents[0] == "bank":
         if owners := [name for name, schema in BANK_SCHEMAS.items() if unknown in schema.model_fields]:
             name = section.get("name", "stacked")
+            for place, bank in enumerate(
+                section.get("banks") or ()
+            ):  # a stacked bank has it in one of its own
+                if isinstance(bank, Mapping) and bank.get("name") in owners:
+                    return f"{key} is no option of {where}.name={name}: give {where}.banks.{place}.{unknown}"
             return f"{key} is no option of {where}.name={name}, but of the {', '.join(owners)} bank: set {where}.name too"
         kinds = [kind_of(section)] if "name" in section else BANK_SCHEMAS
         siblings = list(dict.fromkeys(name for kind in kinds for name in BANK_SCHEMAS[kind].model_fields))

@@ -192,6 +192,14 @@ def test_bad_options_are_one_line(override, message):
     assert "\n" not in str(caught.value)
 
 
+def test_an_option_of_a_bank_in_a_stacked_one_is_named():
+    with pytest.raises(ConfigError) as caught:
+        Config.load(BENCHMARK.with_name("tuned.yaml"), ["bank.0.weights=w.npz"])
+    assert (
+        str(caught.value) == "bank.0.weights is no option of bank.0.name=stacked: give bank.0.banks.0.weights"
+    )
+
+
 def test_recipe_of_the_paper_is_kept():
     segmenter = Config.load(BENCHMARK.with_name("paper-004.yaml")).build()
     assert isinstance(segmenter.selector, ConditionalCovarianceSelector)
