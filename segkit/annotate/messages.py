@@ -130,7 +130,7 @@ class Settings(_Strict):
 class SetObjects(_Strict):
     """How objects that touch are told apart; none is as the labels teach it."""
 
-    op: Literal["objects"]
+    op: Literal["object_settings"]
     depth: Setting | None
     smallest: Setting | None
     fill_holes: bool | None

@@ -404,21 +404,10 @@ class LiveSession:
     def set_objects(
         self, *, depth: float | None = None, smallest: float | None = None, fill_holes: bool | None = None
     ) -> None:
-        """Change by hand how objects that touch are told apart, in all images and in what `export` writes.
+        """Change by hand how objects are told apart, in all images and in what `export` writes.
 
-        Parameters
-        ----------
-        depth : float, optional
-            Depth of the pass between two objects, in radii: a smaller one splits more.
-        smallest : float, optional
-            Least area of an object, in pixels.
-        fill_holes : bool, optional
-            Whether small holes are filled.
-
-        Raises
-        ------
-        InputError
-            If a number is negative or not finite. Without a number all is as the labels teach it.
+        The arguments are those of `segkit.objects.split.Splitter.changed`, `depth` in place of `split`. None is as the
+        labels teach it. A negative number, or one that is not finite, raises an InputError.
         """
         given = {"depth": depth, "smallest": smallest, "fill_holes": fill_holes}
         try:

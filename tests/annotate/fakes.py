@@ -151,7 +151,8 @@ class FakeSession:
         self._worker.join(5)
 
     def predict(self, key):
-        image, labels = self.project.image(key), self.project.labels(key).labels
+        image = self.project.image(key)
+        labels = self.project.labels(key).labels.copy()  # strokes go on meanwhile
         values = sorted(entry.value for entry in self.project.classes)
         seen = [value for value in values if (labels == value).any()]
         far = np.stack(

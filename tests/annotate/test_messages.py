@@ -26,7 +26,7 @@ VALID = [
     {"op": "delete_object", "image": "a", "seq": 5, "points": [[3, 4]]},
     {"op": "split_objects", "image": "a", "seq": 6, "points": [[-3, 4], [5, 2000]]},
     {"op": "draw_object", "image": "a", "seq": 7, "corner": [1, 2], "shape": [3, 4], "value": 2},
-    {"op": "objects", "depth": 0.1, "smallest": None, "fill_holes": True},
+    {"op": "object_settings", "depth": 0.1, "smallest": None, "fill_holes": True},
     {"op": "train_network"},
     {"op": "cancel_network"},
     {"op": "export"},
@@ -63,7 +63,7 @@ def test_wrong_fields_are_named():
         with pytest.raises(InputError, match=r"message of the page: .*: reload the page and try again"):
             read_message(pack({**STROKE, **change}, bytes(2)))
     line = {"op": "split_objects", "image": "a", "seq": 1, "points": [[1, 2]]}
-    settings = {"op": "objects", "depth": None, "smallest": None, "fill_holes": None}
+    settings = {"op": "object_settings", "depth": None, "smallest": None, "fill_holes": None}
     for header, change in (
         (line, {"points": []}), (line, {"points": [[1]]}), (line, {"points": [[1, 2**31]]}), (line, {"points": [[0.5, 1]]}),
         (line, {"points": [[0, 0]] * 2001}), (line, {"op": "cut"}), (settings, {"depth": -0.1}),

@@ -459,16 +459,21 @@ def test_the_right_button_erases_and_the_wheel_with_ctrl_sizes_the_brush(page, r
     wait_for(lambda: page.id("zoom").text != zoom)
 
 
+def find_an_object(page):
+    """Draw a stroke in each half: the left one is an object."""
+    page.draw((20, 10), (40, 10))
+    page.keys("1")
+    page.draw((20, 60), (40, 60))
+    wait_for(lambda: page.id("object-count").text)
+
+
 def objects_of(running, key="a"):
     return running.session.objects.find(key)
 
 
 def test_objects_are_corrected(page, running):
     """A line splits the only object, another joins its parts; one is deleted, one drawn, the last accepted."""
-    page.draw((20, 10), (40, 10))
-    page.keys("1")
-    page.draw((20, 60), (40, 60))
-    wait_for(lambda: page.id("object-count").text.startswith("1 "))
+    find_an_object(page)
     assert "(80 %: 1 to 9)" in page.id("object-count").text
     assert not page.id("show-objects").is_selected()
     page.keys("s")
@@ -496,10 +501,7 @@ def test_objects_are_corrected(page, running):
 
 
 def test_a_correction_that_is_given_up_changes_nothing(page, running):
-    page.draw((20, 10), (40, 10))
-    page.keys("1")
-    page.draw((20, 60), (40, 60))
-    wait_for(lambda: page.id("object-count").text)
+    find_an_object(page)
     before = running.n_labelled()
     page.keys("d")
     page.chord(Keys.SHIFT, Keys.ARROW_LEFT)
@@ -527,10 +529,7 @@ def test_an_outlined_object_is_of_the_chosen_class(page, running):
 
 
 def test_all_objects_are_accepted_and_measured(page, running):
-    page.draw((20, 10), (40, 10))
-    page.keys("1")
-    page.draw((20, 60), (40, 60))
-    wait_for(lambda: page.id("object-count").text)
+    find_an_object(page)
     page.id("objects").click()
     page.id("accept-objects").click()
     wait_for(lambda: running.n_labelled() == HEIGHT * WIDTH)
@@ -550,10 +549,7 @@ def test_all_objects_are_accepted_and_measured(page, running):
 
 
 def test_how_objects_are_told_apart_is_set_and_taken_back(page, running):
-    page.draw((20, 10), (40, 10))
-    page.keys("1")
-    page.draw((20, 60), (40, 60))
-    wait_for(lambda: page.id("object-count").text)
+    find_an_object(page)
     page.id("objects").click()
     assert page.id("depth-value").text == "0.10"
     assert not page.id("as-learnt").is_enabled()
@@ -567,7 +563,7 @@ def test_how_objects_are_told_apart_is_set_and_taken_back(page, running):
 
 
 def test_a_network_is_trained_and_cancelled(page, running):
-    assert page.id("network-text").text.startswith("Your strokes predict at once.")
+    assert page.id("network-text").text.startswith("The quick model of your strokes predicts.")
     page.id("train-network").click()
     wait_for(lambda: page.id("network-progress").is_displayed())
     assert "Training 9 networks … 80 s left." in page.id("network-text").text

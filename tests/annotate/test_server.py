@@ -411,10 +411,10 @@ def test_a_correction_that_cannot_be_is_told_and_counts_as_done(halves, session)
 
 def test_how_objects_are_told_apart_is_told_to_all_tabs(halves, connect, session):
     settings = {"depth": 0.05, "smallest": 12, "fill_holes": False}
-    halves.send({"op": "objects", **settings})
+    halves.send({"op": "object_settings", **settings})
     halves.until("object_settings", **settings)
     assert session.object_settings == settings
-    halves.send({"op": "objects", **settings | {"smallest": 13}})
+    halves.send({"op": "object_settings", **settings | {"smallest": 13}})
     assert halves.until("object_settings")[0]["smallest"] == 12  # what is true
     assert halves.had("failed")[0]["message"] == "smallest of objects 13: give another number"
     with connect("other") as socket:

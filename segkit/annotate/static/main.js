@@ -317,9 +317,9 @@ function setNetwork(message) {
   network = message;
   const { state, shown, done, seconds_left: left, object_iou: iou } = network;
   const isTraining = state === "training";
-  const scores = [["network", iou], ["your strokes", expectedOfStrokes]].filter(([, score]) => score != null);
+  const scores = [["network", iou], ["quick model", expectedOfStrokes]].filter(([, score]) => score != null);
   const told = scores.map(([name, score]) => `${name} ${percent(score)}`).join(", ");
-  const byWhom = { network: "The network predicts.", "kernel machine": "Your strokes predict at once.", model: "The opened model predicts." }[shown];
+  const byWhom = { network: "The network predicts.", "kernel machine": "The quick model of your strokes predicts.", model: "The opened model predicts." }[shown];
   const about = isTraining
     ? `${network.text} … ${left == null ? "" : minutes(left)}`
     : { none: "A network learns more of your labels, in minutes.", earlier: "Labels have changed since the network was trained.", current: "" }[state];
@@ -358,7 +358,7 @@ const tools = new Choice("tool", (value) => {
   if (!byId("show-objects").checked) byId("show-objects").click();
 });
 const objects = new ObjectPanel(
-  (settings) => ask({ op: "objects", ...settings }),
+  (settings) => ask({ op: "object_settings", ...settings }),
   (box) => {
     marks.pointed = box;
     marks.update();
