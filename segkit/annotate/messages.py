@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,6 +142,21 @@ class TrainNetwork(_Strict):
     op: Literal["train_network", "cancel_network"]
 
 
+class Segment(_Strict):
+    """Segment all images of the folder, or of another one; a path of this machine."""
+
+    op: Literal["segment"]
+    images: Annotated[str, Field(min_length=1, max_length=4096)] | None
+    output: Annotated[str, Field(min_length=1, max_length=4096)] | None
+    retrain: bool
+
+
+class CancelRun(_Strict):
+    """End the segmentation of a folder."""
+
+    op: Literal["cancel_run"]
+
+
 class Export(_Strict):
     """Write model and masks."""
 
@@ -156,8 +171,30 @@ class TileQuery(BaseModel):
     high: FiniteFloat | None = None
 
 
+class PictureQuery(BaseModel):
+    """A picture of results: an image by its path, one of its pages, and whether it is to be small."""
+
+    image: Key
+    page: Index
+    pages: Side
+    small: bool = False
+
+
 Change = Stroke | Command | Correct | DrawObject
-Message = About | View | Change | SetClasses | SetAxes | Settings | SetObjects | TrainNetwork | Export
+Message = (
+    About
+    | View
+    | Change
+    | SetClasses
+    | SetAxes
+    | Settings
+    | SetObjects
+    | TrainNetwork
+    | Segment
+    | CancelRun
+    | Export
+)
+Query = TypeVar("Query", bound=BaseModel)
 _READER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="op")])
 
 
@@ -201,10 +238,10 @@ def read_message(frame: bytes) -> tuple[Message, bytes]:
     return message, payload
 
 
-def read_query(asked: Mapping[str, str]) -> TileQuery:
-    """Read and check how the page asks for a tile."""
+def read_query(asked: Mapping[str, str], kind: type[Query]) -> Query:
+    """Read and check how the page asks for a picture."""
     try:
-        return TileQuery.model_validate(dict(asked))
+        return kind.model_validate(dict(asked))
     except ValidationError as error:
         raise _refusal(error) from error
 

@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
@@ -31,7 +32,16 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from segkit.annotate.messages import LIMIT, UNSUPPORTED, FramingError, read_query, to_json
+from segkit.annotate import results
+from segkit.annotate.messages import (
+    LIMIT,
+    UNSUPPORTED,
+    FramingError,
+    PictureQuery,
+    TileQuery,
+    read_query,
+    to_json,
+)
 from segkit.annotate.pictures import encode, render_tile
 from segkit.annotate.shared_session import SharedSession, TabQueue
 from segkit.errors import InputError, OutputError, SegkitError
@@ -127,6 +137,9 @@ def make_app(project: Project, session: LiveSession, *, token: str, port: int) -
             lambda: shared.table(_known(shared, request)), as_file="csv" in request.query_params
         )
 
+    async def result(request: Request) -> Response:
+        return await _result(shared, request)
+
     async def connect(websocket: WebSocket) -> None:
         await _converse(shared, websocket)
 
@@ -136,6 +149,7 @@ def make_app(project: Project, session: LiveSession, *, token: str, port: int) -
         Route("/thumbnail/{key:path}", thumbnail),
         Route("/tile/{key:path}/{level:int}/{row:int}/{column:int}", tile),
         Route("/objects/{key:path}", objects),
+        Route("/results/{kind}", result),
         WebSocketRoute("/ws", connect),
     ]
     return Guard(Starlette(routes=routes), token=token, port=port)
@@ -261,6 +275,50 @@ async def _table(measure: Callable[[], ImageObjects], *, as_file: bool) -> Respo
         return PlainTextResponse(f"{error}\n", status_code=404)
 
 
+async def _result(shared: SharedSession, request: Request) -> Response:
+    """Answer with rows, a table, a picture or all files of the folder that was segmented last."""
+    run, kind, asked = shared.session.run, request.path_params["kind"], request.query_params
+    output = Path(run.output)
+
+    def make() -> Response:
+        if run.state != "done":
+            raise InputError("there are no results yet: segment the folder")
+        if kind in results.TABLES:
+            return FileResponse(output / kind, media_type="text/csv", filename=kind)
+        match kind:
+            case "rows":
+                told = {"rows": results.read_rows(output), "known": sorted(shared.keys), "output": run.output}
+                return Response(to_json(told), media_type="application/json")
+            case "objects":
+                return Response(to_json(results.read_objects(output)), media_type="application/json")
+            case "picture":
+                picture = read_query(asked, PictureQuery)
+                drawn = results.draw(
+                    output, picture.image, picture.page, picture.pages, is_small=picture.small
+                )
+                return Response(drawn, media_type="image/png")
+            case "files":
+                return _zip(output)
+        raise InputError("no such result: reload the page")
+
+    try:
+        return await run_in_threadpool(make)
+    except SegkitError as error:
+        return PlainTextResponse(f"{error}\n", status_code=404)
+
+
+def _zip(output: Path) -> Response:
+    """Answer with all files in one, which lies on the disk until it is sent."""
+    folder = tempfile.TemporaryDirectory(prefix="segkit-")
+    path = Path(folder.name) / f"{output.name}.zip"
+    try:
+        results.write_zip(output, path)
+    except OSError as error:
+        folder.cleanup()
+        raise OutputError(f"{path}: {error.strerror or error}: copy the files from {output}") from error
+    return FileResponse(path, filename=path.name, background=BackgroundTask(folder.cleanup))
+
+
 def _known(shared: SharedSession, request: Request) -> str:
     key = str(request.path_params["key"])
     if key not in shared.keys:
@@ -271,4 +329,4 @@ def _known(shared: SharedSession, request: Request) -> str:
 def _draw_tile(shared: SharedSession, request: Request) -> bytes:
     pyramid = shared.pictures.pyramid(_known(shared, request))
     place = [int(request.path_params[name]) for name in ("level", "row", "column")]
-    return encode(render_tile(pyramid, *place, **read_query(request.query_params).model_dump()))
+    return encode(render_tile(pyramid, *place, **read_query(request.query_params, TileQuery).model_dump()))

@@ -36,6 +36,7 @@ from segkit.live import (
     Objects,
     Prediction,
     Project,
+    Run,
     Saved,
     Status,
 )
@@ -157,8 +158,10 @@ class SharedSession:
             "unlabelled": UNLABELLED,
             "has_model": self.session.has_model,
             "output": str(self.project.output),
+            "results": str(self.session.results),
             "applied": self._last.get(page, 0),
             "network": asdict(self.session.network),
+            "run": asdict(self.session.run),
             "object_settings": self.session.object_settings,
             **self._settings(),
         }
@@ -209,6 +212,10 @@ class SharedSession:
                 await self._set_objects(message)
             case messages.TrainNetwork():
                 self._start(run_in_threadpool(getattr(self.session, message.op)), tab)
+            case messages.Segment():
+                self._start(self._segment(message), tab)
+            case messages.CancelRun():
+                self._start(run_in_threadpool(self.session.cancel_run), tab)
             case messages.Export():
                 self._start(self._export(tab), tab)
 
@@ -341,6 +348,10 @@ class SharedSession:
         header = {"op": "advice", "image": image, "boxes": advice.boxes, "ranking": advice.ranking}
         self._tell("advice", pack(header), image=image)
 
+    async def _segment(self, message: messages.Segment) -> None:
+        asked = message.model_dump(exclude={"op"})
+        await run_in_threadpool(lambda: self.session.segment_folder(**asked))
+
     async def _export(self, tab: TabQueue) -> None:
         made = await run_in_threadpool(self.session.export)
         predict = f"segkit predict {shlex.quote(str(made.model))} IMAGES -o predictions"
@@ -381,6 +392,8 @@ class SharedSession:
                 self._send_to_all("expected", asdict(event))
             case Network():
                 self._tell("network", {"op": "network", **asdict(event)})
+            case Run():
+                self._tell("run", {"op": "run", **asdict(event)})
 
     def _tell(self, slot: str, message: Mapping[str, Any] | bytes, *, image: str | None = None) -> None:
         """Send a message to all tabs, or to those that show an image."""

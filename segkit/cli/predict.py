@@ -23,6 +23,7 @@ from segkit.cli.terminal import echo, progress_bars, say, warn
 from segkit.errors import ConfigError, count, first_few
 
 if TYPE_CHECKING:
+    from segkit.live.corrections import Corrections
     from segkit.segmentation.outcome import ImageRow
     from segkit.segmentation.segmenter import Segmenter
 
@@ -81,6 +82,13 @@ def predict(
             "objects.smallest (area in pixels), objects.fill_holes (true or false). May be repeated.",
         ),
     ] = None,
+    corrections: Annotated[
+        Path | None,
+        typer.Option(
+            "--corrections",
+            help="Folder of segkit annotate: what was labelled and checked there takes the place of what is predicted.",
+        ),
+    ] = None,
     resume: ResumeOption = False,
     dry_run: Annotated[
         bool,
@@ -113,7 +121,14 @@ def predict(
     options = {"probability": probability, "overlay": overlay, "objects": objects}
     replaced = {"resume": resume, "overwrite": overwrite, "overwrite_foreign": overwrite_foreign}
     given = {name: getattr(data, name) for name in _KNOWN}
-    _predict_folder(segmenter, images, output, options | replaced | given | {"strict": strict})
+    corrected = {"corrections": None if corrections is None else _corrections(corrections, segmenter)}
+    _predict_folder(segmenter, images, output, options | replaced | given | corrected | {"strict": strict})
+
+
+def _corrections(folder: Path, segmenter: Segmenter) -> Corrections:
+    from segkit.live.corrections import Corrections
+
+    return Corrections(folder, segmenter)
 
 
 def _with_objects(segmenter: Segmenter, split: str | None, given: list[str], *, objects: bool) -> Segmenter:

@@ -15,6 +15,7 @@ from segkit.live.events import (
     Network,
     Objects,
     Prediction,
+    Run,
     Saved,
     Status,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "Patch",
     "Prediction",
     "Project",
+    "Run",
     "Saved",
     "Status",
 ]

@@ -196,6 +196,34 @@ class Network:
 
 
 @dataclass(frozen=True)
+class Run:
+    """The segmentation of a folder.
+
+    Parameters
+    ----------
+    state : {"none", "training", "segmenting", "done"}
+        Whether there are results, or what goes on: the model is trained on all labels, then it segments the images.
+    text : str
+        The state in words.
+    output : str
+        Folder of the results; empty without any.
+    done : float
+        Share that is done of what goes on.
+    seconds_left : float or None
+        Time that it still takes; None if it is not known.
+    notes : tuple of str
+        What is to be known of the results: images that failed, or are unlike the training images.
+    """
+
+    state: Literal["none", "training", "segmenting", "done"]
+    text: str
+    output: str = ""
+    done: float = 0.0
+    seconds_left: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Failed:
     """Something went wrong, nothing is lost; the message says in one line what was given, what is needed, and the cure."""
 
@@ -216,4 +244,4 @@ def explain(error: BaseException) -> str:
     )
 
 
-Event = Labels | Saved | Prediction | Status | Checked | Objects | Expected | Network | Failed
+Event = Labels | Saved | Prediction | Status | Checked | Objects | Expected | Network | Run | Failed

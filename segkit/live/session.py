@@ -34,6 +34,7 @@ from segkit.images import UNLABELLED, LabelMap
 from segkit.images.alike import check_kinds, common_channels, fits, kind_of, with_channels
 from segkit.live.advice import LabelledPixels, glimpse, suggest_images, suggest_regions
 from segkit.live.arrays import ArrayProject
+from segkit.live.background import Report, Reporter
 from segkit.live.cache import FeatureCache
 from segkit.live.canvas import Canvas, OpenedModel
 from segkit.live.classes import LabelClass
@@ -48,6 +49,7 @@ from segkit.live.events import (
     Labels,
     Network,
     Objects,
+    Run,
     Saved,
     Shown,
     Status,
@@ -55,6 +57,7 @@ from segkit.live.events import (
     explain,
 )
 from segkit.live.features import Box, ImageFeatures
+from segkit.live.folder import FolderRunner
 from segkit.live.learner import Labelled, Learner, LiveModel, digest_labels
 from segkit.live.network import NetworkTrainer
 from segkit.live.objects import ObjectEditor, PredictedObjects
@@ -75,7 +78,13 @@ QUIET_TO_LOOK_AHEAD = 1.5
 SECONDS_TO_SAVE_AGAIN = 2.0
 # Images whose features stay at hand.
 IMAGES_AT_HAND = 8
-_PROGRESS, _MODEL, _OPTIONS, _NETWORK = "progress.json", "model.segkit", "train.yaml", "network"
+_PROGRESS, _MODEL, _OPTIONS, _NETWORK, _RESULTS = (
+    "progress.json",
+    "model.segkit",
+    "train.yaml",
+    "network",
+    "results",
+)
 _CLOSED = "the session is closed: open a new one"
 
 
@@ -203,6 +212,11 @@ class LiveSession:
         self._trainer = NetworkTrainer(
             folder / _NETWORK, self._network_changed, lambda told: self._emit(Failed(told))
         )
+        self._folders = FolderRunner(
+            self.results,
+            lambda: self._emit(self.run),
+            lambda told: self._emit(Failed(told)),
+        )
         # of the labels as they are, None if it is to be found out; that of the network read last
         self._digest: str | None = None
         self._read: tuple[str, OpenedModel] | None = None
@@ -274,6 +288,7 @@ class LiveSession:
             except SegkitError as fault:
                 faults.append(fault)
         self._trainer.cancel()
+        self.cancel_run()
         worker.join()
         for _, answer in self._calls:  # nobody is left to answer
             answer.set_exception(InputError(_CLOSED))
@@ -479,7 +494,7 @@ class LiveSession:
         with self._news:
             if self._closing:
                 raise InputError(_CLOSED)
-            self._trainer.start(
+            self._trainer.train(
                 digest,
                 self._network_config.build(),
                 images=[with_channels(image, n_channels) for image in images.values()],
@@ -492,6 +507,93 @@ class LiveSession:
     def cancel_network(self) -> None:
         """End the training of a network, if there is one."""
         self._trainer.cancel()
+
+    @property
+    def results(self) -> Path | None:
+        """Folder that `segment_folder` writes to if no other is given; None if images are in memory."""
+        return None if self.project.output is None else self.project.output / _RESULTS
+
+    @property
+    def run(self) -> Run:
+        """The segmentation of a folder that goes on, or the last one."""
+        return self._folders.run
+
+    def segment_folder(
+        self, images: str | Path | None = None, output: str | Path | None = None, *, retrain: bool = True
+    ) -> None:
+        """Segment all images of the project, or of another folder, and measure their objects.
+
+        The model is exported first, as by `export`; then a process of its own works as ``segkit predict --objects
+        --overlay`` does, and `Run` events say how far it is. An opened model that is shown is used as it is. What was
+        labelled or checked in images of the project takes the place of what is predicted there.
+
+        Parameters
+        ----------
+        images : str or Path, optional
+            Folder of images, or one image; by default those of the project.
+        output : str or Path, optional
+            Folder of the results, ``results`` in the folder of the project by default. What is up to date there stays.
+        retrain : bool, default=True
+            Train the model on all labels. If False, the model exported last is used: only images whose labels have
+            changed are made anew.
+
+        Raises
+        ------
+        InputError
+            As `export` does, if images are in memory, and if a folder is being segmented already. What is wrong with
+            the folders is told by a `Failed` event.
+        """
+        if not isinstance(self.project, Project):
+            raise InputError(
+                "images in memory have no folder: export the model, and give it to segkit predict"
+            )
+        source = self.project.source if images is None else Path(images)
+        if not source.exists():
+            raise InputError("no such folder: give one on the machine where segkit runs", source=source)
+        with self._news:
+            if self.run.state in ("training", "segmenting"):
+                raise InputError("a folder is being segmented already: wait for its end, or cancel it")
+            self._folders.training, self._folders.is_cancelled = Report(), False
+        is_own = source.resolve() == self.project.source.resolve()
+        assert self.results is not None
+        output = self.results if output is None else Path(output)
+        try:
+            self._emit(self.run)
+            segmenter = self._segmenter_of_run(retrain=retrain)
+            if not self._folders.is_cancelled:
+                self._folders.segment(segmenter, source, output, self.project.output if is_own else None)
+        except _InterruptedError:
+            pass
+        finally:
+            self._folders.training = None
+            self._emit(self.run)
+
+    def cancel_run(self) -> None:
+        """End the segmentation of a folder, if one goes on; what is written stays."""
+        self._folders.is_cancelled = True
+        self._folders.cancel()
+
+    def _segmenter_of_run(self, *, retrain: bool) -> Segmenter:
+        """Return the model that segments folders."""
+        assert self.project.output is not None
+        for key in self.project.annotated():
+            self.project.save(key)
+        if self._source == "model" and self._opened is not None:
+            segmenter = self._opened.segmenter
+        else:
+            model = self.project.output / _MODEL
+            if retrain:
+                self.export(progress=Reporter(self._note_training))
+            elif not model.is_file():
+                raise InputError("no model was exported yet: segment all images first")
+            segmenter = load(model)
+        return segmenter.with_objects(**self._config.objects.changes)
+
+    def _note_training(self, told: Report) -> None:
+        if self._folders.is_cancelled:
+            raise _InterruptedError
+        self._folders.training = told
+        self._emit(self.run)
 
     def predict(self, key: str) -> tuple[NDArray[np.uint8], FloatArray]:
         """Predict a whole image with the model as it is.

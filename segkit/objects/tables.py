@@ -47,6 +47,8 @@ _AXES_UM = ("axis_major_length_um", "axis_minor_length_um", "nearest_distance_um
 _ORDER = {name: position for position, name in enumerate(("image", *_SHAPES, *_AXES, *_LAST, *_AXES_UM))}
 _WHOLE = {"area", "volume"}
 _N_DIGITS = 4
+# Column of images.csv that needs corrections by hand.
+_CHECKED = "checked"
 # Columns of images.csv that need a pixel size.
 _PHYSICAL = {"pixel_height_um", "pixel_width_um", "pixel_size_from", "objects_per_mm2", "mean_area_um2"}
 
@@ -72,6 +74,7 @@ class ImageSummary:
     counts: dict[str, int] = field(default_factory=dict)
     pixel_size: tuple[float, float] | None = None
     size_source: str = ""
+    n_checked: int | None = None  # None if nobody has labelled anything there
 
     @classmethod
     def of(cls, entry: ImageObjects) -> ImageSummary:
@@ -86,6 +89,7 @@ class ImageSummary:
             dict(counts),
             entry.pixel_size,
             entry.size_source,
+            int(objects["checked"].sum()) if "checked" in objects else None,
         )
 
 
@@ -123,9 +127,14 @@ def write_images(
     classes: Sequence[str] = (),
     interval: Callable[[int], tuple[int, int] | None] = lambda _: None,
 ) -> None:
-    """Write a table of one row for each image; `interval` gives the 80 % interval of a count, if it is known."""
+    """Write a table of one row for each image; `interval` gives the 80 % interval of a count, if it is known.
+
+    Counts that somebody has corrected have none.
+    """
     names = list(dict.fromkeys([*classes, *sorted({name for image in images for name in image.counts})]))
     rows = [_image_row(image, names if len(names) > 1 else [], interval) for image in images]
+    if all(image.n_checked is None for image in images):
+        rows = [{name: cell for name, cell in row.items() if name != _CHECKED} for row in rows]
     if all(image.pixel_size is None for image in images):
         rows = [{name: cell for name, cell in row.items() if name not in _PHYSICAL} for row in rows]
     header = list(rows[0]) if rows else ["image", "count"]
@@ -218,7 +227,9 @@ def _image_row(
     mean = float(image.areas.mean()) if n_objects else None
     height, width = image.pixel_size or (None, None)
     area = None if height is None or width is None else height * width
-    within = interval(n_objects)
+    within: tuple[int | None, int | None] | None = interval(n_objects)
+    if within is not None and image.n_checked is not None:
+        within = (None, None)
     return {
         "image": image.image,
         "height_px": image.shape[0],
@@ -226,6 +237,7 @@ def _image_row(
         "count": n_objects,
         **({} if within is None else dict(zip(("count_low_80", "count_high_80"), within, strict=True))),
         **{f"count_{name}": image.counts.get(name, 0) for name in classes},
+        _CHECKED: image.n_checked,
         "covered_share": float(image.areas.sum() / n_pixels),
         "objects_per_megapixel": n_objects / n_pixels * 1e6,
         "mean_area_px": mean,

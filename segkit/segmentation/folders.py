@@ -64,6 +64,7 @@ from segkit.segmentation.record import (
 )
 from segkit.segmentation.results import (
     Appearance,
+    Corrections,
     Job,
     Made,
     make_results,
@@ -200,6 +201,7 @@ def segment_folder(
     strict: bool = False,
     overwrite: bool = False,
     overwrite_foreign: bool = False,
+    corrections: Corrections | None = None,
     workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
@@ -239,6 +241,7 @@ def segment_folder(
             kinds=kinds,
             pixel_size=given,
             reading=reading,
+            corrections=corrections,
             follow=LocalProgress(follow),
         )
         workers = workers or one_by_one
@@ -253,7 +256,9 @@ def segment_folder(
             workers=workers,
             follow=follow,
         )
-        run = _FolderRun(segmenter, jobs, clashes, record, rows, made_by, resume, strict, objects, follow)
+        run = _FolderRun(
+            segmenter, jobs, clashes, record, rows, made_by, resume, strict, objects, follow, corrections
+        )
         outcome = run.run(make, make_slide, workers)
         if outcome.masks:
             _note_classes(output / HIDDEN / CLASSES, segmenter.label_map_)
@@ -311,6 +316,7 @@ class _FolderRun:
     strict: bool
     has_tables: bool
     follow: Progress
+    corrections: Corrections | None = None
     looks: dict[str, Appearance] = field(default_factory=dict)
     n_kept: int = 0
     _row_of: dict[str, ImageRow] = field(default_factory=dict)
@@ -400,6 +406,12 @@ class _FolderRun:
         # before the image is read: if it is replaced meanwhile, the next run takes it for changed
         by_region = job.level is not None
         source = digest_values(stats_of(job.source)) if by_region else digest_file(job.source)
+        if self.corrections is not None and (digest := self.corrections.digest(job.name)):
+            if by_region:
+                raise InputError(
+                    f"{job.source} is read by region, where labels are not taken over: segment it without corrections"
+                )
+            source = digest_values({"image": source, "labels": digest})
         self._source_of[job.name] = source
         if by_region:
             self._refuse_clash(job, [job.mask])  # not after hours

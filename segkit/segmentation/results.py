@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,6 +125,27 @@ class Made(NamedTuple):
     fault: str = ""
 
 
+class Corrected(NamedTuple):
+    """A segmented page after corrections by hand.
+
+    `checked` are the numbers of the objects that somebody checked; None of a page without labels. Of a page whose pixels
+    all have labels nothing is expected any more.
+    """
+
+    segmentation: Segmentation
+    checked: tuple[int, ...] | None = None
+
+
+class Corrections(Protocol):
+    """What people labelled and checked, see `segkit.live.corrections`."""
+
+    def digest(self, name: str) -> str:
+        """Hash the labels of an image file, by its path in the folder of images; "" without any."""
+
+    def correct(self, job: Job, stored: Pages, found: Sequence[Segmentation]) -> list[Corrected]:
+        """Correct what was found in the pages of a file."""
+
+
 class _StackMetadata(NamedTuple):
     """Metadata of written stacks: those of their image."""
 
@@ -170,6 +191,7 @@ def make_results(
     pixel_size: PixelSize | None,
     reading: Reading,
     follow: Progress,
+    corrections: Corrections | None = None,
 ) -> Made:
     """Segment the pages of a file, and write the mask and the other kinds of results into a folder."""
     stack, kind, planes, images = load_images(segmenter, job.source, reading)
@@ -177,14 +199,20 @@ def make_results(
     written = _StackMetadata(stack.layout, size, read_z_step(job.source))
     extras = {name: job.places(name, len(planes)) for name in kinds}
     hidden = []
-    found = segmenter.segment(images, objects="objects" in kinds, progress=follow)
+    predicted = segmenter.segment(images, objects="objects" in kinds, progress=follow)
+    corrected = (
+        [Corrected(page) for page in predicted]
+        if corrections is None
+        else corrections.correct(job, stack.pages, predicted)
+    )
+    found = [page.segmentation for page in corrected]
     masks = [page.labels for page in found]
     if "objects" not in kinds:
         # without overlays the loop is empty
         for page, mask, path in zip(planes, masks, extras.get("overlay", ()), strict=False):
             write_overlay(folder / path, page, segmenter.label_map_.encode(mask))
     else:
-        measured = _write_objects(segmenter, extras, folder, stack.pages, planes, found, written)
+        measured = _write_objects(segmenter, extras, folder, stack.pages, planes, corrected, written)
         columns: dict[str, Any] = {"pixel_size": np.array(json.dumps([size, told_by])), **measured}
         hidden = [measured_place(job.name)]
         with saving(folder / hidden[0]) as temporary:
@@ -229,16 +257,18 @@ def _write_objects(
     folder: Path,
     stored: Pages,
     images: Pages,
-    found: Sequence[Segmentation],
+    found: Sequence[Corrected],
     written: _StackMetadata,
 ) -> dict[str, NDArray[Any]]:
     """Write the objects of all pages, and return their measurements."""
     size, splitter = written.pixel_size, segmenter.objects_.splitter
-    labels = [page.objects for page in found if page.objects is not None]
+    labels = [page.segmentation.objects for page in found if page.segmentation.objects is not None]
     write_labels(folder / extras["objects"][0], _stack(labels), **written._asdict())
     names = np.array(segmenter.label_map_.names)
     measured: dict[str, NDArray[Any]] = {}
-    for number, (page, picture, own, one) in enumerate(zip(images, stored, labels, found, strict=True)):
+    for number, (page, picture, own, (one, checked)) in enumerate(
+        zip(images, stored, labels, found, strict=True)
+    ):
         table = measure(
             own,
             picture,
@@ -249,6 +279,8 @@ def _write_objects(
             channels=written.layout.channels,
         )
         table["class"] = names[table["class"]]
+        if checked is not None:
+            table["checked"] = np.isin(table["label"], checked)
         class_of = dict(zip(table["label"].tolist(), table["class"].tolist(), strict=True))
         write_geojson(folder / extras["geojson"][number], own, class_of)
         if "rois" in extras:

@@ -3,14 +3,15 @@
 import contextlib
 import queue
 import threading
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import numpy as np
 from scipy import ndimage
 
+from segkit._common.files import write_table, write_text
 from segkit.errors import InputError
-from segkit.images import UNLABELLED, Reading
+from segkit.images import UNLABELLED, Reading, write_image
 from segkit.images.axes import AxesError
 from segkit.live import (
     Advised,
@@ -25,12 +26,15 @@ from segkit.live import (
     ObjectEditor,
     Objects,
     Prediction,
+    Run,
     Saved,
     Status,
 )
 from segkit.live.objects import PredictedObjects
 from segkit.objects.split import Splitter
+from segkit.objects.tables import ImageObjects, write_images, write_objects
 from segkit.segmentation.object_model import ObjectModel
+from segkit.segmentation.outcome import ImageRow
 
 
 class FakeProject(ArrayProject):
@@ -61,10 +65,31 @@ class FakeProject(ArrayProject):
         return []
 
 
+def write_results(folder, keys, *, anew):
+    """Results of a folder as segmentation writes them: the last image has a warning."""
+    rows = [
+        ImageRow(f"{key}.png", "written", pages=1, expected_object_iou=0.9 - 0.2 * i)
+        for i, key in enumerate(keys)
+    ]
+    rows[-1] = replace(rows[-1], warning="much darker than the training images")
+    header = [one.name for one in fields(ImageRow)]
+    write_table(folder / "summary.csv", header, [tuple(asdict(row).values()) for row in rows])
+    table = {
+        name: np.array([value]) for name, value in {"label": 1, "area": 12.0, "touches_border": False}.items()
+    }
+    own = {} if anew else {"checked": np.array([True])}
+    images = [ImageObjects(key, (60, 80), table | own) for key in keys]
+    write_images(folder / "images.csv", write_objects(folder / "objects.csv", images))
+    for key in keys:
+        write_image(folder / "overlay" / f"{key}.png", np.full((600, 800), 0.5))
+    write_text(folder / ".segkit" / "record", "hidden")
+
+
 class FakeSession:
     has_model = False
     object_iou = None
     network = Network("none", "kernel machine", "No network yet")
+    run = Run("none", "No results yet")
 
     def __init__(self, project):
         self.project, self.live, self.source, self.closed = project, True, "strokes", False
@@ -144,6 +169,24 @@ class FakeSession:
     def cancel_network(self):
         self.network = FakeSession.network
         self.emit(self.network)
+
+    @property
+    def results(self):
+        return self.project.output / "results"
+
+    def segment_folder(self, images=None, output=None, *, retrain=True):
+        if images is not None and not Path(images).exists():
+            raise InputError(f"{images}: no such folder: give one on the machine where segkit runs")
+        self.emit(Run("training", "Training the model on all labels", "", 0.5, 30.0))
+        keys = [entry.key for entry in self.project.images]
+        folder = Path(output or self.results)
+        write_results(folder, keys, anew=retrain)
+        self.run = Run("done", f"{len(keys)} files segmented", str(folder), 1.0, notes=("an odd image",))
+        self.emit(self.run)
+
+    def cancel_run(self):
+        self.run = FakeSession.run
+        self.emit(self.run)
 
     def close(self):
         self.closed = True

@@ -579,6 +579,32 @@ def test_a_network_is_trained_and_cancelled(page, running):
     assert not page.id("train-network").is_enabled()
 
 
+def test_the_folder_is_segmented_and_its_results_sorted(page, running, browser, tmp_path):
+    running.project.output = tmp_path / "out"
+    page.click("run-all")
+    wait_for(lambda: page.run("return document.getElementById('results').open"))
+    cards = "return [...document.querySelectorAll('#results-cards .name')].map((one) => one.textContent)"
+    assert page.run(cards) == ["a", "b"]
+    wait_for(lambda: page.run("return document.querySelector('#results-cards img').naturalWidth") == 320)
+    page.run("const order = document.getElementById('results-order'); order.value = 'accuracy';"
+             "order.dispatchEvent(new Event('change'))")  # fmt: skip
+    assert page.run(cards) == ["b", "a"]
+    page.click("results-warned")
+    assert page.run(cards) == ["b"]
+    assert "much darker" in page.run("return document.querySelector('#results-cards .warned').textContent")
+    page.click("results-table")
+    wait_for(lambda: page.run("return document.querySelectorAll('#table-rows tbody tr').length") == 2)
+    browser.find_element(By.CSS_SELECTOR, "#table button.main").click()
+    browser.find_element(By.CSS_SELECTOR, "#results-cards button").click()
+    wait_for(lambda: page.run("return document.getElementById('image-name').textContent") == "b")
+    assert "an odd image" in page.run("return document.getElementById('run-notes').textContent")
+    page.run("document.querySelector('#run details').open = true")
+    browser.find_element(By.ID, "run-images").send_keys("/nowhere/else/")
+    assert page.run("return document.getElementById('run-output').placeholder").endswith("results-else")
+    page.click("run-all")
+    wait_for(lambda: "no such folder" in page.run("return document.getElementById('faults').textContent"))
+
+
 def test_touch_one_finger_draws_two_zoom(page, running, browser):
     def touch(kind, *points):
         places = [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(points)]

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import zipfile
 from pathlib import Path
 from urllib.parse import quote
 
@@ -449,6 +450,71 @@ def test_a_network_is_trained_for_all_tabs(tab, connect):
         other.send({"op": "cancel_network"})
         other.until("network", state="none")
         tab.until("network", state="none")
+
+
+def test_a_folder_is_segmented_and_shown(tab, get, project):
+    none = get("/results/rows")
+    assert (none.status_code, none.text) == (404, "there are no results yet: segment the folder\n")
+    assert tab.hello["results"] == str(project.output / "results")
+    ask = {"op": "segment", "images": None, "output": None}
+    tab.send(ask | {"retrain": True})
+    assert tab.until("run", state="training")[0]["seconds_left"] == 30
+    done, _ = tab.until("run", state="done")
+    assert (done["output"], done["notes"]) == (tab.hello["results"], ["an odd image"])
+    told = get("/results/rows").json()
+    assert told["known"] == ["a", OTHER]
+    keys = ["key", "image", "page", "pages", "count", "checked", "warning", "expected_object_iou"]
+    assert [[row[key] for key in keys] for row in told["rows"]] == [
+        ["a", "a.png", 0, 1, 1, None, None, 0.9],
+        [OTHER, f"{OTHER}.png", 0, 1, 1, None, "much darker than the training images", 0.7],
+    ]
+    assert get("/results/objects").json()["area"] == [12, 12]
+    assert get("/results/objects.csv").text.splitlines()[1] == "a,1,12,no"
+    asked = {"image": f"{OTHER}.png", "page": 0, "pages": 1}
+    for small, size in ((False, (800, 600)), (True, (320, 240))):
+        with Image.open(io.BytesIO(get("/results/picture", **asked, small=small).content)) as picture:
+            assert picture.size == size
+    with zipfile.ZipFile(io.BytesIO(get("/results/files").content)) as file:
+        names = {"objects.csv", "images.csv", "summary.csv", "overlay/a.png", f"overlay/{OTHER}.png"}
+        assert set(file.namelist()) == {f"results/{name}" for name in names}
+    tab.send(ask | {"retrain": False})
+    tab.until("run", state="done")
+    assert [row["checked"] for row in get("/results/rows").json()["rows"]] == [1, 1]
+    tab.send({"op": "cancel_run"})
+    tab.until("run", state="none")
+
+
+def test_results_show_nothing_else(tab, get, project):
+    tab.send({"op": "segment", "images": None, "output": None, "retrain": True})
+    tab.until("run", state="done")
+    (project.output / "secret.png").write_bytes(b"secret")
+    asked = {"page": 0, "pages": 1}
+    for image in (
+        "../../secret.png",
+        "sub/../../../secret.png",
+        str(project.output / "secret.png"),
+        "nothing.png",
+    ):
+        answer = get("/results/picture", image=image, **asked)
+        assert answer.status_code == 404, image
+        assert answer.text.count("\n") == 1
+        assert b"secret\n" not in answer.content
+    for params in (
+        {"image": "a.png", "page": 1, "pages": 1},
+        {"image": "a.png", "page": -1, "pages": 1},
+        {"image": "a.png"},
+    ):
+        assert get("/results/picture", **params).status_code == 404
+    for kind in ("record", "overlay", "%2e%2e%2fsecret.png"):
+        assert get(f"/results/{kind}").status_code == 404
+    (project.output / "results" / "summary.csv").unlink()
+    assert "cannot be read (No such file or directory): segment the folder again" in get("/results/rows").text
+
+
+def test_a_folder_that_is_not_there(tab):
+    tab.send({"op": "segment", "images": "/nowhere", "output": None, "retrain": True})
+    told, _ = tab.until("failed")
+    assert told["message"] == "/nowhere: no such folder: give one on the machine where segkit runs"
 
 
 def test_a_page_that_comes_back_hears_what_is_saved(connect):

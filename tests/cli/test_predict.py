@@ -17,7 +17,9 @@ from segkit import Segmenter
 from segkit._common.lock import locked_folder
 from segkit.cli import terminated_as_by_ctrl_c
 from segkit.features import Module, ModuleBank, StackedBank, TunedBank
-from segkit.images import LabelMap, write_image, write_mask
+from segkit.images import LabelMap, read_mask, write_image, write_mask
+from segkit.live import Project
+from segkit.live.classes import classes_of
 from segkit.networks.pyramid import PyramidNetwork
 from segkit.segmentation import folders
 from tests.cli.test_entry import restore_default_signals
@@ -89,6 +91,25 @@ def test_a_quick_prediction_takes_one_network_and_is_none_of_all(tuned, line, se
     assert len(runs) == 3
     assert "up to date" not in segkit(*line, "--resume")[1]
     assert len(runs) == 3 + 3 * 8
+
+
+def test_corrections_take_the_place_of_predictions(line, segkit, tmp_path):
+    with Project(
+        tmp_path / "images", tmp_path / "drawn", classes=classes_of({0: "background", 1: "foreground"})
+    ) as drawn:
+        drawn.paint("1", (0, 0), TWICE.astype(bool), 1)
+        drawn.save("1")
+    plain = segkit(*line)[0], read_mask(tmp_path / "out" / "1.png")[0]
+    code, _, err = segkit(*line, "--resume", "--corrections", str(tmp_path / "drawn"))
+    assert (plain[0], code, err) == (0, 0, "")
+    mask = plain[1].copy()
+    mask[:2, :2] = 255  # the model's own value of the class
+    np.testing.assert_array_equal(read_mask(tmp_path / "out" / "1.png")[0], mask)
+    code, _, err = segkit(*line, "--resume", "--corrections", str(tmp_path / "images"))
+    assert code == 2
+    assert (
+        err == f"segkit: {tmp_path / 'images'}: no project of segkit annotate: give the folder that it wrote\n"
+    )
 
 
 def test_what_was_trained_is_explained(tuned, segkit):

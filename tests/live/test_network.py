@@ -16,8 +16,9 @@ from segkit.features import TunedBank
 from segkit.features.tuned import _before_pass, interruptible
 from segkit.images import load_pairs
 from segkit.live import Checked, Expected, Failed, LiveSession, Network, Objects, Prediction
+from segkit.live.background import Reporter
 from segkit.live.canvas import OpenedModel
-from segkit.live.network import NetworkTrainer, _Reporter
+from segkit.live.network import NetworkTrainer
 from segkit.live.session import training_options
 from segkit.segmentation.segmenter import Segmenter, load
 from tests.live.conftest import PATIENCE, complaint, draw, listen, rebuilt
@@ -48,7 +49,7 @@ def start_at_once(trainer, labels, segmenter, **training_set):
 @pytest.fixture
 def at_once(monkeypatch):
     """Train something quick in place of a network, without a process."""
-    monkeypatch.setattr(NetworkTrainer, "start", start_at_once)
+    monkeypatch.setattr(NetworkTrainer, "train", start_at_once)
 
 
 def opened(project, cache, **options):
@@ -210,9 +211,9 @@ def test_a_bank_keeps_its_name_in_the_options_of_an_export(project):
 
 
 def test_loops_inside_loops_are_one_share(monkeypatch):
-    monkeypatch.setattr("segkit.live.network._BETWEEN_REPORTS", 0)
+    monkeypatch.setattr("segkit.live.background._BETWEEN_REPORTS", 0)
     reports = []
-    follow = _Reporter(reports.append)
+    follow = Reporter(reports.append)
     for name in follow("ab", "Networks"):
         for _ in follow(range(2), f"Network {name}"):
             pass
@@ -267,13 +268,13 @@ def test_a_training_that_was_killed_or_cancelled_goes_on(project, cache, truth):
             draw(session, key, truth[key])
         session.train_network()
         told = complaint(InputError, session.train_network)
-        assert told == "a network is being trained already: wait until it is, or cancel it"
+        assert told == "the training of a network goes on already: wait for its end, or cancel it"
         heard = listen(session)
         heard.wait_for(Network, lambda event: event.done > 51 / 60)
         for child in psutil.Process().children():
             if "--multiprocessing-fork" in child.cmdline():
                 child.kill()
-        assert "the training of the network was ended from outside" in heard.wait_for(Failed).message
+        assert "the training of a network was ended from outside" in heard.wait_for(Failed).message
         heard.wait_for(Network, lambda event: event.state == "none")
 
         session.train_network()

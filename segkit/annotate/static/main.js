@@ -12,6 +12,7 @@ import { ObjectPanel } from "./objects.js";
 import { Overlay } from "./overlay.js";
 import { Choice, Contrast, byId, slider } from "./panel.js";
 import { Pointer } from "./pointer.js";
+import { Results } from "./results.js";
 import { ImageTiles } from "./tiles.js";
 import { Timings } from "./timings.js";
 import { View } from "./view.js";
@@ -99,6 +100,7 @@ const connection = new Connection({
     classes.set(message.classes);
     showSaved();
     setNetwork(message.network);
+    results.setRun(message.run, message.results);
     objects.setSettings(message.object_settings);
     axes.setNamed(message.axes);
     const keys = message.images.map((entry) => entry.key);
@@ -186,6 +188,7 @@ const connection = new Connection({
   },
   object_settings: (message) => objects.setSettings(message),
   network: setNetwork,
+  run: (message) => results.setRun(message),
   expected(message) {
     drawCurve(byId("curve"), byId("expected-text"), message.points);
     if (network.shown !== "network") expectedOfStrokes = message.points.at(-1)?.object_iou ?? null; // the network has its own
@@ -364,6 +367,12 @@ const objects = new ObjectPanel(
     marks.update();
   },
 );
+const results = new Results(ask, {
+  show,
+  openTable: () => objects.openAll().catch((error) => fail(error.message)),
+  fail,
+  minutes,
+});
 const modes = new Choice("mode", (mode) => {
   overlay.setMode(mode);
   opacity.set(opacities[mode]);
@@ -413,7 +422,7 @@ function suggest() {
 function showTable() {
   if (!image) return;
   const key = image.image;
-  objects.open(key, () => image?.image === key).catch((error) => fail(error.message));
+  objects.openImage(key, () => image?.image === key).catch((error) => fail(error.message));
 }
 
 const clicks = {

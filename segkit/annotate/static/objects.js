@@ -5,7 +5,7 @@ import { byId } from "./panel.js";
 const MOST_ROWS = 1000; // that are shown; the file has all
 const N_BINS = 24;
 const LEAST_DEPTH = 0.01; // in radii, at the left end of the slider; the right end is 1
-const PLACES = new Set(["label", "class", "checked", "touches_border"]);
+const PLACES = new Set(["image", "label", "class", "checked", "touches_border"]);
 
 const depthOf = (value) => Number((LEAST_DEPTH ** (1 - value / 100)).toPrecision(2));
 const valueOf = (depth) => Math.round(100 * (1 - Math.log(Math.max(depth, LEAST_DEPTH)) / Math.log(LEAST_DEPTH)));
@@ -59,27 +59,37 @@ export class ObjectPanel {
   }
 
   /** Show the table of an image, if it is still shown when the table is there. */
-  async open(key, isShown) {
+  async openImage(key, isShown) {
     const path = `/objects/${key.split("/").map(encodeURIComponent).join("/")}`;
-    const answer = await fetch(path, { cache: "no-store" });
-    if (!answer.ok) throw new Error((await answer.text()).trim());
-    const table = await answer.json();
-    if (!isShown()) return;
+    const table = await read(path);
+    if (isShown()) this.open(table, `${path}?csv`, "Objects of this image", true);
+  }
+
+  /** Show the table of all images that were segmented. */
+  async openAll() {
+    this.open(await read("/results/objects"), "/results/objects.csv", "Objects of all images", false);
+  }
+
+  open(table, file, title, marks) {
     this.table = table;
+    this.marks = marks;
+    byId("table-title").textContent = title;
     const numbers = Object.keys(this.table).filter((name) => !PLACES.has(name) && !/^(bbox|centroid)/.test(name));
     const chosen = byId("table-column").value;
     byId("table-column").replaceChildren(...numbers.map((name) => new Option(name, name)));
     byId("table-column").value = numbers.includes(chosen) ? chosen : numbers[0];
-    byId("table-file").href = `${path}?csv`;
+    byId("table-file").href = file;
     this.drawRows();
     this.drawHistogram();
-    if (!byId("table").open) byId("table").show(); // beside the image, whose objects it marks
+    if (byId("table").open) byId("table").close();
+    if (marks) byId("table").show(); // beside the image, whose objects it marks
+    else byId("table").showModal();
   }
 
   drawRows() {
     const names = Object.keys(this.table).filter((name) => !name.startsWith("bbox"));
     const n = this.table.label.length;
-    byId("table-text").textContent = n > MOST_ROWS ? `${n} objects, the first ${MOST_ROWS} are shown. The file has all.` : `${n} ${n === 1 ? "object" : "objects"}. Point at a row to see its object.`;
+    byId("table-text").textContent = n > MOST_ROWS ? `${n} objects, the first ${MOST_ROWS} are shown. The file has all.` : `${n} ${n === 1 ? "object" : "objects"}.${this.marks ? " Point at a row to see its object." : ""}`;
     const table = document.createElement("table");
     const header = table.createTHead().insertRow();
     for (const name of names) {
@@ -93,7 +103,7 @@ export class ObjectPanel {
       const row = body.insertRow();
       for (const name of names) row.insertCell().textContent = words(this.table[name][i]);
       const mark = () => this.point([0, 1, 2, 3].map((side) => this.table[`bbox-${side}`][i]));
-      row.addEventListener("pointerenter", mark);
+      if (this.marks) row.addEventListener("pointerenter", mark);
     }
     byId("table-rows").replaceChildren(table);
   }
@@ -112,6 +122,13 @@ export class ObjectPanel {
     const ends = `<text x="0" y="73">${words(low)}</text><text x="${10 * N_BINS}" y="73" text-anchor="end">${words(high)}</text>`;
     byId("histogram").innerHTML = `<svg viewBox="0 0 ${10 * N_BINS} 76" role="img" aria-label="${values.length} values from ${words(low)} to ${words(high)}">${bars.join("")}${ends}</svg>`;
   }
+}
+
+/** Read JSON of the server, or throw what it says is wrong. */
+export async function read(path) {
+  const answer = await fetch(path, { cache: "no-store" });
+  if (!answer.ok) throw new Error((await answer.text()).trim());
+  return answer.json();
 }
 
 function words(value) {
