@@ -105,6 +105,17 @@ class DrawObject(_Strict):
     value: Annotated[int, Field(ge=0, le=255)] | None  # of the class; None is that of the objects below
 
 
+class GrowObject(_Strict):
+    """Draw the object around a pixel, counted like strokes; without a reach, one of a typical size."""
+
+    op: Literal["grow_object"]
+    image: Key
+    seq: Number
+    at: tuple[Place, Place]
+    reach: Annotated[FiniteFloat, Field(gt=0, lt=2**31)] | None
+    value: Annotated[int, Field(ge=0, le=255)] | None
+
+
 class SetClasses(_Strict):
     """All classes anew."""
 
@@ -180,7 +191,7 @@ class PictureQuery(BaseModel):
     small: bool = False
 
 
-Change = Stroke | Command | Correct | DrawObject
+Change = Stroke | Command | Correct | DrawObject | GrowObject
 Message = (
     About
     | View

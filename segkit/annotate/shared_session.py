@@ -196,7 +196,13 @@ class SharedSession:
                 self._start(self._suggest(message.image), tab)
             case messages.View():
                 await self._in_turn(lambda: self._look(message.image, message.box))
-            case messages.Stroke() | messages.Command() | messages.Correct() | messages.DrawObject():
+            case (
+                messages.Stroke()
+                | messages.Command()
+                | messages.Correct()
+                | messages.DrawObject()
+                | messages.GrowObject()
+            ):
                 try:
                     if message.seq > self._last.get(page, 0):
                         await self._change(tab, page, message, payload)
@@ -284,6 +290,8 @@ class SharedSession:
             case messages.DrawObject():
                 mask = messages.unpack_mask(message, payload, size)
                 session.objects.draw(image, message.corner, mask, value=message.value)
+            case messages.GrowObject():
+                session.objects.grow(image, message.at, reach=message.reach, value=message.value)
             case messages.Correct(op="accept_object"):
                 session.objects.accept(image, message.points[0])
             case messages.Correct(op="delete_object"):

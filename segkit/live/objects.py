@@ -9,18 +9,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
-from segkit._common import is_whole
+from segkit._common import FloatArray, is_whole
 from segkit.errors import InputError, count
 from segkit.images import UNLABELLED
 from segkit.live.arrays import ArrayProject
 from segkit.live.drawing import Drawing, Patch
 from segkit.live.project import Project
 from segkit.objects.correct import cut, pixels_of_line, with_checked
+from segkit.objects.grow import grow
 from segkit.objects.hills import LabelArray
 from segkit.objects.measure import Table, measure
+from segkit.objects.split import Splitter
 from segkit.segmentation.object_model import ObjectModel
 
 Point = tuple[int, int]
+# Farthest pixel of a typical object that is clicked near its middle, in its radii.
+_REACH = 1.4
 # No row or column is as far away.
 _FARTHEST = 2**31
 
@@ -53,11 +57,15 @@ class FoundObjects(NamedTuple):
 
 
 class PredictedObjects(NamedTuple):
-    """Mask values of an image, objects that were found in it, and by which model; None for background alone."""
+    """Mask values of an image, objects that were found in it, and by which model; None for background alone.
+
+    `foreground` is the probability of all classes but the background, (H, W).
+    """
 
     values: NDArray[np.uint8]
     labels: LabelArray
     model: ObjectModel | None
+    foreground: FloatArray | None = None
 
 
 class ObjectEditor:
@@ -222,6 +230,28 @@ class ObjectEditor:
         former = replaced[found.labels]
         value = self._class_of(found, former) if value is None else value
         return self._put(key, [(former & ~drawn, self._background, False), (drawn, value, True)])
+
+    def grow(self, key: str, at: Point, *, reach: float | None = None, value: int | None = None) -> Patch:
+        """Draw the object around a pixel near its middle, found by `segkit.objects.grow.grow`.
+
+        `reach` is the distance from there to the farthest pixel of the object; without one, that of a typical object. Else
+        as `draw`.
+        """
+        row, col = _as_pixel(at, key)
+        drawing = self._project.labels(key)
+        height, width = drawing.shape
+        if not (0 <= row < height and 0 <= col < width):
+            raise InputError(f"{key}: row {row}, column {col} lies outside the image: give a pixel inside")
+        if reach is not None and not 0 < reach < np.inf:
+            raise InputError(f"{key}: reach {reach!r}: give a number of pixels above 0")
+        try:
+            predicted = self._predict(key)
+        except InputError:  # the image alone
+            predicted = self._nothing(drawing)
+        if reach is None:
+            reach = _REACH * (Splitter() if predicted.model is None else predicted.model.splitter).radius
+        corner, mask = grow(self._project.image(key), predicted.foreground, (row, col), reach)
+        return self.draw(key, corner, mask, value=value)
 
     def _nothing(self, drawing: Drawing) -> PredictedObjects:
         """Return a prediction of background alone."""

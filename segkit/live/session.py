@@ -1031,14 +1031,15 @@ class LiveSession:
 
     def _predict_objects(self, canvas: Canvas) -> PredictedObjects:
         """Find the objects of a prediction."""
-        values = canvas.whole()[0]
+        values, probabilities = canvas.whole()
+        foreground = 1 - probabilities[:, :, canvas.classes.index(canvas.background)]
         if canvas.opened is not None:
             image, changes = self.project.image(canvas.key), self._config.objects.changes
-            return PredictedObjects(values, *canvas.opened.find_objects(image, canvas.key, changes))
-        objects = self._objects()
-        return PredictedObjects(
-            values, objects.splitter.split(np.searchsorted(canvas.classes, values)), objects
-        )
+            found = canvas.opened.find_objects(image, canvas.key, changes)
+        else:
+            model = self._objects()
+            found = model.splitter.split(np.searchsorted(canvas.classes, values)), model
+        return PredictedObjects(values, *found, foreground)
 
     def _objects_of(self, key: str) -> PredictedObjects:
         """Find the objects of an image with the model as it is."""

@@ -26,6 +26,9 @@ VALID = [
     {"op": "delete_object", "image": "a", "seq": 5, "points": [[3, 4]]},
     {"op": "split_objects", "image": "a", "seq": 6, "points": [[-3, 4], [5, 2000]]},
     {"op": "draw_object", "image": "a", "seq": 7, "corner": [1, 2], "shape": [3, 4], "value": 2},
+    {"op": "grow_object", "image": "a", "seq": 8, "at": [3, 4], "reach": 9.5, "value": None},
+    {"op": "segment", "images": None, "output": "there", "retrain": False},
+    {"op": "cancel_run"},
     {"op": "object_settings", "depth": 0.1, "smallest": None, "fill_holes": True},
     {"op": "train_network"},
     {"op": "cancel_network"},
@@ -63,11 +66,15 @@ def test_wrong_fields_are_named():
         with pytest.raises(InputError, match=r"message of the page: .*: reload the page and try again"):
             read_message(pack({**STROKE, **change}, bytes(2)))
     line = {"op": "split_objects", "image": "a", "seq": 1, "points": [[1, 2]]}
+    grow = {"op": "grow_object", "image": "a", "seq": 1, "at": [1, 2], "reach": None, "value": None}
+    segment = {"op": "segment", "images": None, "output": None, "retrain": True}
     settings = {"op": "object_settings", "depth": None, "smallest": None, "fill_holes": None}
     for header, change in (
         (line, {"points": []}), (line, {"points": [[1]]}), (line, {"points": [[1, 2**31]]}), (line, {"points": [[0.5, 1]]}),
         (line, {"points": [[0, 0]] * 2001}), (line, {"op": "cut"}), (settings, {"depth": -0.1}),
-        (settings, {"smallest": "many"}), (settings, {"fill_holes": 1}), (settings, {"radius": 2}),
+        (grow, {"reach": 0}), (grow, {"reach": "far"}), (grow, {"at": [1]}), (segment, {"images": ""}),
+        (segment, {"retrain": 1}), (segment, {"output": "x" * 5000}), (settings, {"smallest": "many"}), (settings, {"fill_holes": 1}),
+        (settings, {"radius": 2}),
     ):  # fmt: skip
         with pytest.raises(InputError, match=r"message of the page: .*: reload the page and try again"):
             read_message(pack({**header, **change}))

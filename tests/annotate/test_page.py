@@ -500,6 +500,20 @@ def test_objects_are_corrected(page, running):
     wait_for(lambda: not objects_of(running).checked)
 
 
+def test_an_object_is_grown_by_a_drag_or_a_click(page, running):
+    find_an_object(page)
+    page.keys("g")
+    page.draw((30, 60), (30, 65))
+    wait_for(lambda: objects_of(running).checked)
+    found = objects_of(running)
+    assert found.checked == (found.labels[30, 60],)
+    assert not (found.labels == found.labels[30, 60])[:, 68:].any()
+    page.id("undo").click()
+    wait_for(lambda: not objects_of(running).checked)
+    page.click_at((30, 60))
+    wait_for(lambda: objects_of(running).checked)
+
+
 def test_a_correction_that_is_given_up_changes_nothing(page, running):
     find_an_object(page)
     before = running.n_labelled()

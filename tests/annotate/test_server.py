@@ -397,7 +397,11 @@ def test_objects_are_corrected_in_the_order_of_strokes(halves, session):
     assert len(session.objects.find("a").checked) == 1
     of_objects(halves, "split_objects", 9, points=[[-1, 30], [60, 30]])  # as if sent twice
     assert session.objects.find("a").labels.max() == 1
-    of_objects(halves, "accept_objects", 10)
+    of_objects(halves, "grow_object", 11, at=[30, 60], reach=5.0, value=1)
+    found = session.objects.find("a")
+    assert found.labels[30, 60] in found.checked
+    assert 20 < (found.labels == found.labels[30, 60]).sum() < 250
+    of_objects(halves, "accept_objects", 12)
     assert (session.project.labels("a").labels != UNLABELLED).all()
 
 

@@ -108,7 +108,8 @@ def test_corrections_take_the_place_of_predictions(line, segkit, tmp_path):
     code, _, err = segkit(*line, "--resume", "--corrections", str(tmp_path / "images"))
     assert code == 2
     assert (
-        err == f"segkit: {tmp_path / 'images'}: no project of segkit annotate: give the folder that it wrote\n"
+        err
+        == f"segkit: {tmp_path / 'images'}: no project of segkit annotate: give the folder that it wrote\n"
     )
 
 

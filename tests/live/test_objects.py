@@ -164,6 +164,32 @@ def test_an_object_is_drawn_anew(drawn):
     assert (drawn.project.labels("a").labels[old & ~new] == 0).all()
 
 
+def test_an_object_is_grown_from_its_middle(drawn):
+    truth, _ = cells()
+    drawn.objects.grow("a", (20, 20), reach=9)  # of two that touch
+    found = drawn.objects.find("a")
+    assert found.checked == (found.labels[20, 20],)
+    grown = found.labels == found.labels[20, 20]
+    cell = truth == truth[20, 20]
+    assert (grown & cell).sum() / (grown | cell).sum() > 0.7
+    assert (drawn.project.labels("a").labels[grown] == 1).all()
+    drawn.undo("a")
+    assert drawn.objects.find("a").checked == ()
+    drawn.objects.grow("a", (50, 24))  # of a typical size
+    found = drawn.objects.find("a").labels
+    cell = truth == truth[50, 24]
+    grown = found == found[50, 24]
+    assert (grown & cell).sum() / (grown | cell).sum() > 0.8
+
+
+def test_an_object_is_grown_on_the_image_alone(session):
+    truth, _ = cells()
+    session.objects.grow("a", (50, 24), reach=10)
+    found = session.objects.find("a").labels > 0
+    cell = truth == truth[50, 24]
+    assert (found & cell).sum() / (found | cell).sum() > 0.8
+
+
 def test_an_object_can_be_drawn_before_anything_is_predicted(session):
     session.open("b")
     session.objects.draw("b", (-3, 2), np.ones((10, 10), dtype=bool))
@@ -385,6 +411,11 @@ def test_the_class_is_that_of_most_pixels(tmp_path, cache):
             lambda objects: objects.draw("a", (9, 0), np.ones((2, 2))),
             r"mask of shape \(2, 2\) and dtype float64",
         ),
+        (lambda objects: objects.grow("a", (72, 0)), "row 72, column 0 lies outside the image"),
+        (lambda objects: objects.grow("a", (7, 0.5)), "two whole numbers"),
+        (lambda objects: objects.grow("a", (7, 0), reach=-1), "reach -1: give a number of pixels above 0"),
+        (lambda objects: objects.grow("a", (7, 0), reach=np.nan), "reach nan"),
+        (lambda objects: objects.grow("a", (50, 24), value=0), "no class of objects"),
         (
             lambda objects: objects.draw("a", (9, 0), np.ones((2, 2), dtype=bool), value=0),
             "no class of objects",

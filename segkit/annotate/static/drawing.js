@@ -2,7 +2,7 @@
 
 import { UNLABELLED, boxOf, capsule, flood, packMask, polygon } from "./shapes.js";
 
-const OF_OBJECTS = new Set(["accept", "delete", "merge", "split", "outline"]); // tools that correct objects
+const OF_OBJECTS = new Set(["accept", "delete", "merge", "split", "outline", "grow"]); // tools that correct objects
 const PIECE = 250; // ms between two pieces of a stroke that are sent
 
 export class Drawing {
@@ -117,11 +117,23 @@ export class Drawing {
     this.onPolygon();
     const pixels = path.map(([x, y]) => [Math.floor(y), Math.floor(x)]).filter((at, i, all) => !i || String(at) !== String(all[i - 1]));
     const [first, last] = [pixels[0], pixels.at(-1)];
-    if (tool === "accept" || tool === "delete") this.ofObjects({ op: `${tool}_object`, points: [first] });
+    if (tool === "grow") this.grow(path);
+    else if (tool === "accept" || tool === "delete") this.ofObjects({ op: `${tool}_object`, points: [first] });
     else if (pixels.length < 2) this.tell({ merge: "Draw from one object into the other.", split: "Draw a line across the object.", outline: "Draw around the object." }[tool]);
     else if (tool === "merge") this.ofObjects({ op: "merge_objects", points: [first, last] });
     else if (tool === "split") this.ofObjects({ op: "split_objects", points: thinned(pixels) });
     else this.outline(path);
+  }
+
+  /** From the middle of an object to its edge; a click is one of a typical size. */
+  grow(path) {
+    const { at, reach } = circleOf(path);
+    this.ofObjects({ op: "grow_object", at, reach: reach < 2 ? null : reach, value: this.classOfObject });
+  }
+
+  /** The chosen class, or none where it is the background: then that of what lies below. */
+  get classOfObject() {
+    return this.value === this.background ? null : this.value;
   }
 
   outline(path) {
@@ -132,8 +144,7 @@ export class Drawing {
     }
     const box = boxOf(spans);
     const [top, left, bottom, right] = box;
-    const value = this.value === this.background ? null : this.value;
-    this.ofObjects({ op: "draw_object", corner: [top, left], shape: [bottom - top, right - left], value }, packMask(spans, box));
+    this.ofObjects({ op: "draw_object", corner: [top, left], shape: [bottom - top, right - left], value: this.classOfObject }, packMask(spans, box));
   }
 
   ofObjects(header, payload) {
@@ -197,6 +208,12 @@ export class Drawing {
     for (const { header, spans } of undrawn) this.overlay.paint(spans, header.value, boxOf(spans));
     if (this.stroke?.spans.length) this.overlay.paint(this.stroke.spans, this.stroke.value, boxOf(this.stroke.spans));
   }
+}
+
+/** Pixel where a pointer went down, and how far it went from there. */
+export function circleOf(path) {
+  const [[x, y], [toX, toY]] = [path[0], path.at(-1)];
+  return { at: [Math.floor(y), Math.floor(x)], reach: Math.hypot(toX - x, toY - y) };
 }
 
 /** About 1,000 points of a line, the ends among them. */

@@ -1,5 +1,6 @@
 // Marks over the image: polygon in work, areas worth labelling, outlines of objects.
 
+import { circleOf } from "./drawing.js";
 import { ValueTiles } from "./tiles.js";
 
 export class Marks {
@@ -40,7 +41,8 @@ export class Marks {
     const { corners } = this.drawing;
     if (this.drawing.path.length) {
       const line = new Path2D();
-      this.trace(line, this.drawing.path, this.drawing.tool === "outline");
+      if (this.drawing.tool === "grow") this.circle(line, this.drawing.path);
+      else this.trace(line, this.drawing.path, this.drawing.tool === "outline");
       this.stroke(context, line, 1.5 * ratio, []);
     }
     if (!corners.length) return;
@@ -105,6 +107,11 @@ export class Marks {
       else path.moveTo(px, py);
     });
     if (closed) path.closePath();
+  }
+
+  circle(path, points) {
+    const [x, y] = this.device(...points[0]);
+    path.arc(x, y, circleOf(points).reach * this.view.scale * this.view.ratio, 0, 2 * Math.PI);
   }
 
   device(x, y) {
