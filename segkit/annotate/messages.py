@@ -130,6 +130,12 @@ class SetAxes(_Strict):
     axes: Annotated[str, Field(min_length=1, max_length=16)]
 
 
+class CheckLabels(_Strict):
+    """Find labels that are contradicted by a model which has not seen them."""
+
+    op: Literal["check_labels"]
+
+
 class Settings(_Strict):
     """Whether to learn after each stroke, and whose predictions to show."""
 
@@ -203,6 +209,7 @@ Message = (
     | TrainNetwork
     | Segment
     | CancelRun
+    | CheckLabels
     | Export
 )
 Query = TypeVar("Query", bound=BaseModel)

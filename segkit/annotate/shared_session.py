@@ -218,6 +218,8 @@ class SharedSession:
                 await self._set_objects(message)
             case messages.TrainNetwork():
                 self._start(run_in_threadpool(getattr(self.session, message.op)), tab)
+            case messages.CheckLabels():
+                self._start(self._check_labels(tab), tab)
             case messages.Segment():
                 self._start(self._segment(message), tab)
             case messages.CancelRun():
@@ -355,6 +357,10 @@ class SharedSession:
         advice = await run_in_threadpool(self.session.suggest, image)
         header = {"op": "advice", "image": image, "boxes": advice.boxes, "ranking": advice.ranking}
         self._tell("advice", pack(header), image=image)
+
+    async def _check_labels(self, tab: TabQueue) -> None:
+        doubts = await run_in_threadpool(self.session.check_labels)
+        tab.send("doubts", {"op": "doubts", "doubts": [doubt._asdict() for doubt in doubts]})
 
     async def _segment(self, message: messages.Segment) -> None:
         asked = message.model_dump(exclude={"op"})

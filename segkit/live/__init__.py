@@ -3,6 +3,7 @@
 from segkit.live.arrays import ArrayProject
 from segkit.live.cache import FeatureCache
 from segkit.live.classes import LabelClass
+from segkit.live.doubts import Doubt
 from segkit.live.drawing import Drawing, Patch
 from segkit.live.events import (
     Advised,
@@ -27,6 +28,7 @@ __all__ = [
     "Advised",
     "ArrayProject",
     "Checked",
+    "Doubt",
     "Drawing",
     "Event",
     "Expected",

@@ -21,9 +21,10 @@ from segkit.features.views import View
 from segkit.images import UNLABELLED
 from segkit.images.sampling import HALF, PixelSample, assign_folds, fair_shares, pixel_groups
 from segkit.kernels import LinearGaussianMixture
+from segkit.live.doubts import Doubt, cut_into_pieces, rank_doubts
 from segkit.segmentation.dense import decide_in
 from segkit.segmentation.fit import make_classifier
-from segkit.segmentation.held_out import N_FOLDS, hold_out, usual_penalty
+from segkit.segmentation.held_out import N_FOLDS, Spread, decide_fold, hold_out, usual_penalty
 from segkit.segmentation.segmenter import ALPHAS, Segmenter
 from segkit.segmentation.summary import HeldOutScores
 from segkit.segmentation.threshold import DecisionRule
@@ -121,6 +122,7 @@ def _rank(pixels: IntArray) -> IntArray:
 class _Drawn:
     """Drawn pixels of all images: their features (n, n_channels), and the mask values that their labels stand for."""
 
+    keys: list[str]
     sample: PixelSample
     X: FloatArray
     values: NDArray[np.uint8]
@@ -186,6 +188,37 @@ class Learner:
         self._evaluated = model.values.tobytes(), choice.rule
         return replace(model, rule=choice.rule), choice.scores
 
+    def find_doubts(self, model: LiveModel, labels: Mapping[str, NDArray[np.uint8]]) -> tuple[Doubt, ...]:
+        """Find labels that models contradict which have not seen them; `labels` are those of the last fit, by image."""
+        drawn = self._drawn
+        if drawn is None or drawn.values.tobytes() != model.values.tobytes():
+            return ()
+        pieces = {key: cut_into_pieces(labels[key]) for key in drawn.keys if key in labels}
+        image = np.concatenate([np.full(own.rows.size, drawn.keys.index(key)) for key, own in pieces.items()])
+        rows, cols = (np.concatenate([own[axis] for own in pieces.values()]) for axis in (0, 1))
+        X = np.concatenate([self.read(key, own.rows, own.cols) for key, own in pieces.items()])
+        sample = PixelSample(image, rows, cols, np.zeros_like(image), np.ones(image.size))
+        fold = assign_folds(drawn.sample, drawn.shapes, N_FOLDS)
+        if len(drawn.shapes) == 1:
+            fold_of = pixel_groups(sample, drawn.shapes)
+        else:
+            of_images = np.full(len(drawn.shapes), -1)
+            of_images[drawn.sample.image] = fold
+            fold_of = of_images[image]
+        probabilities = np.full((image.size, model.values.size), np.nan)
+        penalties, classifier = [self._penalty(len(drawn.shapes))], copy(model.classifier)
+        for index in np.unique(fold):
+            mine = fold_of == index
+            asked = Spread(sample.subset(mine), X[mine], np.zeros(0))
+            with single_threaded_blas():
+                decided = decide_fold(
+                    drawn.X, drawn.sample, drawn.groups, fold, classifier, penalties, asked, index
+                )
+            if decided is not None and decided[1] is not None:
+                probabilities[mine] = model.rule.probabilities(decided[1][0])
+        ends = np.cumsum([own.rows.size for own in pieces.values()])[:-1]
+        return rank_doubts(pieces, np.split(probabilities, ends), model.values)
+
     def standardised_sample(self, model: LiveModel) -> tuple[FloatArray, int]:
         """Return the standardised channels of labelled pixels of the last fit, and the number of their images."""
         assert self._drawn is not None
@@ -244,7 +277,9 @@ class Learner:
             for place, (key, one) in enumerate(images.items())
         ]
         sparse = [place for place, one in enumerate(images.values()) if one.is_sparse]
-        return _Drawn(sample, np.concatenate(features), np.array(list(totals), np.uint8), shapes, sparse)
+        return _Drawn(
+            list(images), sample, np.concatenate(features), np.array(list(totals), np.uint8), shapes, sparse
+        )
 
     def _features(self, key: str, pixels: IntArray, width: int) -> FloatArray:
         """Features of pixels of an image; only those that were not drawn before are read."""

@@ -38,6 +38,7 @@ from segkit.live.background import Report, Reporter
 from segkit.live.cache import FeatureCache
 from segkit.live.canvas import Canvas, OpenedModel
 from segkit.live.classes import LabelClass
+from segkit.live.doubts import Doubt
 from segkit.live.drawing import Patch
 from segkit.live.events import (
     Advised,
@@ -627,6 +628,19 @@ class LiveSession:
             drawn = [self._glimpses[one] for one in sorted(labelled) if one in self._glimpses]
             order = suggest_images(self._model, [self._glimpses[other] for other in seen], drawn)
         return Advised(key, tuple(boxes), tuple(seen[place] for place in order), len(others) - len(seen))
+
+    def check_labels(self) -> tuple[Doubt, ...]:
+        """Find labels that are contradicted by a model which has not seen them, those that are most surely wrong first.
+
+        Each image is held out in turn, or each block of a single one. Before the strokes train a model it raises an
+        InputError.
+        """
+        with self._work:
+            self._refit_if_due()
+            if self._model is None or self._learner is None:
+                raise InputError("nothing is learnt yet: draw strokes of two classes or more")
+            labels = {key: self.project.labels(key).snapshot()[0] for key in self._annotated()}
+            return self._learner.find_doubts(self._model, labels)
 
     def export(self, *, model: str | Path | None = None, progress: Progress | None = None) -> HandOver:
         """Train on all labels as ``segkit train`` does, write the model, and return the command that repeats it.

@@ -91,7 +91,7 @@ def hold_out(
         for n_rows in (len(X), 0 if spread is None else len(spread.values))
     )
     folds = np.unique(fold)
-    decide = partial(_decide_fold, X, sample, groups, fold, classifier, penalties, spread)
+    decide = partial(decide_fold, X, sample, groups, fold, classifier, penalties, spread)
     with closing(workers(decide, folds)) as decided_folds:
         for _ in progress(folds, "Held-out images"):
             index, found = next(decided_folds)
@@ -115,7 +115,7 @@ def hold_out(
     )
 
 
-def _decide_fold(
+def decide_fold(
     X: FloatArray,
     sample: PixelSample,
     groups: IntArray,

@@ -29,6 +29,7 @@ VALID = [
     {"op": "grow_object", "image": "a", "seq": 8, "at": [3, 4], "reach": 9.5, "value": None},
     {"op": "segment", "images": None, "output": "there", "retrain": False},
     {"op": "cancel_run"},
+    {"op": "check_labels"},
     {"op": "object_settings", "depth": 0.1, "smallest": None, "fill_holes": True},
     {"op": "train_network"},
     {"op": "cancel_network"},
@@ -73,8 +74,8 @@ def test_wrong_fields_are_named():
         (line, {"points": []}), (line, {"points": [[1]]}), (line, {"points": [[1, 2**31]]}), (line, {"points": [[0.5, 1]]}),
         (line, {"points": [[0, 0]] * 2001}), (line, {"op": "cut"}), (settings, {"depth": -0.1}),
         (grow, {"reach": 0}), (grow, {"reach": "far"}), (grow, {"at": [1]}), (segment, {"images": ""}),
-        (segment, {"retrain": 1}), (segment, {"output": "x" * 5000}), (settings, {"smallest": "many"}), (settings, {"fill_holes": 1}),
-        (settings, {"radius": 2}),
+        (segment, {"retrain": 1}), (segment, {"output": "x" * 5000}), (settings, {"smallest": "many"}),
+        (settings, {"fill_holes": 1}), (settings, {"radius": 2}),
     ):  # fmt: skip
         with pytest.raises(InputError, match=r"message of the page: .*: reload the page and try again"):
             read_message(pack({**header, **change}))

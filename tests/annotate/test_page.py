@@ -593,6 +593,17 @@ def test_a_network_is_trained_and_cancelled(page, running):
     assert not page.id("train-network").is_enabled()
 
 
+def test_labels_are_checked_and_shown(page, running):
+    find_an_object(page)
+    page.id("check-labels").click()
+    wait_for(lambda: page.id("doubts").text == "b: foreground, perhaps background (92 %)")
+    before = page.id("zoom").text
+    page.css("#doubts button").click()
+    wait_for(lambda: page.id("image-name").text == "b")
+    wait_for(lambda: page.id("zoom").text != before)
+    wait_for(lambda: page.colour("marks", 10, 30)[3] > 0)  # the upper side of the box
+
+
 def test_the_folder_is_segmented_and_its_results_sorted(page, running, browser, tmp_path):
     running.project.output = tmp_path / "out"
     page.click("run-all")

@@ -515,6 +515,12 @@ def test_results_show_nothing_else(tab, get, project):
     assert "cannot be read (No such file or directory): segment the folder again" in get("/results/rows").text
 
 
+def test_labels_are_checked(tab):
+    tab.send({"op": "check_labels"})
+    doubts = tab.until("doubts")[0]["doubts"]
+    assert doubts == [{"key": OTHER, "box": [10, 20, 30, 40], "value": 1, "predicted": 0, "share": 0.92}]
+
+
 def test_a_folder_that_is_not_there(tab):
     tab.send({"op": "segment", "images": "/nowhere", "output": None, "retrain": True})
     told, _ = tab.until("failed")

@@ -22,6 +22,7 @@ const SURE = 0.7; // "Looks right" asks for images whose expected object IoU is 
 
 let image = null; // the shown one, as its message describes it
 let wanted = null; // key of the image that was asked for
+let jumpTo = null; // part of it that is to be shown
 let checked = null; // how good the shown prediction is expected to be
 let lookTimer = null;
 let network = { state: "none", shown: "kernel machine", text: "", done: 0, seconds_left: null, object_iou: null };
@@ -149,7 +150,9 @@ const connection = new Connection({
     setObjects(null);
     setAdvice(null);
     byId("readout").textContent = ""; // it was of the former image
+    marks.pointed = null;
     view.setImage(message.height, message.width);
+    if (jumpTo) jump(message.image, jumpTo);
   },
   labels(message, values) {
     if (message.image !== image?.image) return;
@@ -174,7 +177,7 @@ const connection = new Connection({
       setObjects(null);
       byId("accept").disabled = true;
     }
-    byId("next").disabled = message.task === "needs labels";
+    byId("next").disabled = byId("check-labels").disabled = message.task === "needs labels";
   },
   checked(message) {
     if (message.image === image?.image) setChecked(message);
@@ -186,6 +189,7 @@ const connection = new Connection({
     if (message.image === image?.image) setAdvice(message);
     gallery.setRanking(message.ranking);
   },
+  doubts: setDoubts,
   object_settings: (message) => objects.setSettings(message),
   network: setNetwork,
   run: (message) => results.setRun(message),
@@ -352,6 +356,34 @@ function setAdvice(message) {
   row.replaceChildren("Go to area", ...buttons);
 }
 
+/** Labels that other images contradict; a click shows them. */
+function setDoubts({ doubts }) {
+  const nameOf = (value) => classes.entries.find((entry) => entry.value === value)?.name ?? value;
+  const items = doubts.map(({ key, box, value, predicted, share }) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = `${key}: ${nameOf(value)}, perhaps ${nameOf(predicted)} (${percent(share)})`;
+    button.addEventListener("click", () => jump(key, box));
+    const item = document.createElement("li");
+    item.append(button);
+    return item;
+  });
+  byId("doubts").hidden = false;
+  byId("doubts").replaceChildren(...(items.length ? items : ["No label is contradicted."]));
+}
+
+/** Show a part of an image, and mark it; of another image, once it is there. */
+function jump(key, box) {
+  if (image?.image !== key) {
+    jumpTo = box;
+    show(key);
+    return;
+  }
+  jumpTo = null;
+  marks.pointed = box;
+  view.showBox(box);
+}
+
 // controls
 
 const tools = new Choice("tool", (value) => {
@@ -430,6 +462,7 @@ const clicks = {
   redo: () => command("redo"),
   accept,
   next: suggest,
+  "check-labels": () => ask({ op: "check_labels" }),
   "zoom-in": () => view.zoom(1.25),
   "zoom-out": () => view.zoom(0.8),
   "zoom-fit": () => view.fit(),
