@@ -4,5 +4,6 @@ The page draws strokes and shows predictions. All learning is in `segkit.live`; 
 """
 
 from segkit.annotate.server import make_app, serve
+from segkit.annotate.start import remember, serve_start
 
-__all__ = ["make_app", "serve"]
+__all__ = ["make_app", "remember", "serve", "serve_start"]

@@ -50,7 +50,7 @@ from segkit.objects.tables import OBJECTS_FILE, ImageObjects, write_objects
 if TYPE_CHECKING:
     from segkit.live import LiveSession, Project
 
-_STATIC = Path(__file__).parent / "static"
+STATIC = Path(__file__).parent / "static"
 REFUSED = 1008  # websocket: policy violation
 
 # Connections that do not end by themselves are cut after so many seconds.
@@ -119,12 +119,17 @@ class Guard:
 
 def make_app(project: Project, session: LiveSession, *, token: str, port: int) -> ASGIApp:
     """Make the ASGI application for requests that hold the secret token and name the port of the server."""
+    return Guard(make_page(project, session), token=token, port=port)
+
+
+def make_page(project: Project, session: LiveSession) -> Starlette:
+    """Make the page of a project, for requests that may be answered."""
     shared = SharedSession(project, session)
     session.subscribe(shared.listen)
     mimetypes.add_type("text/javascript", ".js")  # Windows may know it as another type
 
     async def page(_: Request) -> Response:
-        return FileResponse(_STATIC / "index.html")
+        return FileResponse(STATIC / "index.html")
 
     async def thumbnail(request: Request) -> Response:
         return await _picture(lambda: shared.pictures.thumbnail(_known(shared, request)))
@@ -145,14 +150,14 @@ def make_app(project: Project, session: LiveSession, *, token: str, port: int) -
 
     routes = [
         Route("/", page),
-        Mount("/static", StaticFiles(directory=_STATIC)),
+        Mount("/static", StaticFiles(directory=STATIC)),
         Route("/thumbnail/{key:path}", thumbnail),
         Route("/tile/{key:path}/{level:int}/{row:int}/{column:int}", tile),
         Route("/objects/{key:path}", objects),
         Route("/results/{kind}", result),
         WebSocketRoute("/ws", connect),
     ]
-    return Guard(Starlette(routes=routes), token=token, port=port)
+    return Starlette(routes=routes)
 
 
 def serve(
@@ -169,31 +174,35 @@ def serve(
     allowed.
     """
     try:
-        listener = _listen(port)
-        port = listener.getsockname()[1]
-        token = secrets.token_urlsafe(24)
-        app = make_app(project, session, token=token, port=port)
-        config = uvicorn.Config(
-            app,
-            log_level="error",
-            access_log=False,
-            ws_max_size=LIMIT,
-            ws_per_message_deflate=False,
-            lifespan="off",
-            timeout_graceful_shutdown=_PATIENCE,
-            server_header=False,
-        )
-        address = f"http://127.0.0.1:{port}/?token={token}"
-        notify(address)
-        if open_browser:
-            webbrowser.open(address)
-        if threading.current_thread() is threading.main_thread():
-            # uvicorn sends itself the signal again once it has stopped: it must not end the process before all is saved
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
-        with contextlib.suppress(KeyboardInterrupt), listener:
-            uvicorn.Server(config).run(sockets=[listener])
+        run(make_page(project, session), port=port, notify=notify, open_browser=open_browser)
     finally:
         session.close()
+
+
+def run(page: ASGIApp, *, port: int, notify: Callable[[str], None], open_browser: bool) -> None:
+    """Serve an application behind a new token until Ctrl-C; see `serve`."""
+    listener = _listen(port)
+    port = listener.getsockname()[1]
+    token = secrets.token_urlsafe(24)
+    config = uvicorn.Config(
+        Guard(page, token=token, port=port),
+        log_level="error",
+        access_log=False,
+        ws_max_size=LIMIT,
+        ws_per_message_deflate=False,
+        lifespan="off",
+        timeout_graceful_shutdown=_PATIENCE,
+        server_header=False,
+    )
+    address = f"http://127.0.0.1:{port}/?token={token}"
+    notify(address)
+    if open_browser:
+        webbrowser.open(address)
+    if threading.current_thread() is threading.main_thread():
+        # uvicorn sends itself the signal again once it has stopped: it must not end the process before all is saved
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt), listener:
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def _listen(port: int) -> socket.socket:

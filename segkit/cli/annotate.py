@@ -9,18 +9,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from segkit.cli.options import ImagesArgument, SetOption
+from segkit.cli.options import SetOption
 from segkit.cli.terminal import echo
 from segkit.errors import ConfigError, one_line
 
 if TYPE_CHECKING:
+    from segkit.annotate.start import Asked
     from segkit.images import Reading
+    from segkit.live.classes import LabelClass
 
 _NEEDED = ("starlette", "uvicorn", "websockets")
 
 
 def annotate(
-    images: ImagesArgument,
+    images: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Folder of images (sub-folders too), or one image; without it, the page lets you choose."
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -55,7 +62,7 @@ def annotate(
             f'segkit annotate needs {", ".join(missing)}, not installed here: pip install "segkit-bio[annotate]"'
         )
     echo("segkit annotate: starting ...")
-    from segkit.annotate import serve
+    from segkit.annotate import remember, serve, serve_start
     from segkit.config.schema import Config
     from segkit.images.outputs import refuse_unwritable
     from segkit.live import LiveSession, Project
@@ -69,22 +76,59 @@ def annotate(
     reading = _reading(settings.data.reading, None if trained is None else trained.reading_)
     read_alike = settings.data.model_copy(update={"axes": reading.axes, "range": reading.range})
     settings = settings.model_copy(update={"data": read_alike})
-    path = images.resolve()
-    output = output or Path(f"{path.stem if path.is_file() else path.name}-annotations")
-    refuse_unwritable(output / "project.json")
-    if trained is not None and named is None and masks is None and not (output / "project.json").exists():
-        named = classes_of_map(trained.label_map_)
-    with Project(images, output, classes=named, masks=masks, reading=reading) as project:
+
+    def open_project(
+        images: Path, output: Path | None, named: list[LabelClass] | None
+    ) -> tuple[Project, LiveSession]:
+        output = output or _default_output(images)
+        refuse_unwritable(output / "project.json")
+        if trained is not None and named is None and masks is None and not (output / "project.json").exists():
+            named = classes_of_map(trained.label_map_)
+        project = Project(images, output, classes=named, masks=masks, reading=reading)
         for message in project.messages:
             echo(one_line(message))
+        try:
+            session = LiveSession(project, config=settings, model=trained)
+        except BaseException:
+            project.close()
+            raise
+        remember(images, output)
+        return project, session
+
+    def open_asked(asked: Asked) -> tuple[Project, LiveSession]:
+        own = [name.strip() for name in asked.classes.split(",")] if asked.classes.strip() else None
+        chosen = named if own is None else check_classes(classes_of(dict(enumerate(own))))
+        return open_project(Path(asked.images), Path(asked.output) if asked.output else None, chosen)
+
+    if images is None:
+        if output is not None or masks is not None:
+            raise ConfigError("--output and --masks belong to images: name their folder too")
+        serve_start(
+            Path.cwd(),
+            open_asked,
+            port=port,
+            notify=lambda address: echo(f"segkit annotate: {address} (Ctrl-C ends)"),
+            open_browser=not no_browser,
+        )
+        echo("segkit annotate: ended")
+        return
+    output = output or _default_output(images)
+    project, session = open_project(images, output, named)
+    with project:
         serve(
             project,
-            LiveSession(project, config=settings, model=trained),
+            session,
             port=port,
             notify=lambda address: echo(f"segkit annotate: {address} (Ctrl-C ends; labels in {output})"),
             open_browser=not no_browser,
         )
     echo(f"segkit annotate: ended; labels are in {output / 'masks'}")
+
+
+def _default_output(images: Path) -> Path:
+    """Name the folder of labels after the images, in the folder where the command was given."""
+    path = images.resolve()
+    return Path(f"{path.stem if path.is_file() else path.name}-annotations")
 
 
 def _reading(given: Reading, trained: Reading | None) -> Reading:

@@ -593,6 +593,25 @@ def test_a_network_is_trained_and_cancelled(page, running):
     assert not page.id("train-network").is_enabled()
 
 
+def test_the_hint_goes_for_good_and_the_brush_keeps_its_size(page, running, browser):
+    page.run("localStorage.clear(); location.reload()")
+    page = Page(browser)
+    assert page.id("hint").is_displayed()
+    page.id("hint-close").click()
+    page.keys("]")
+    size = page.id("size-value").text
+    assert size != "12 px"
+    page.run("location.reload()")
+    page = Page(browser)
+    assert not page.id("hint").is_displayed()
+    assert page.id("size-value").text == size
+    page.run("localStorage.clear(); location.reload()")
+    page = Page(browser)
+    assert page.id("hint").is_displayed()
+    page.draw((20, 10), (20, 20))
+    assert not page.id("hint").is_displayed()
+
+
 def test_labels_are_checked_and_shown(page, running):
     find_an_object(page)
     page.id("check-labels").click()

@@ -5,8 +5,10 @@ import pytest
 from PIL import Image
 
 from segkit import Segmenter
+from segkit.annotate.start import Asked, read_recent
 from segkit.cli import annotate as module
 from segkit.cli.phantom import make_demo_set
+from segkit.errors import InputError
 from segkit.features import ModuleBank
 from segkit.images import load_pairs, read_mask, write_image, write_mask
 
@@ -69,6 +71,35 @@ def test_a_new_project_takes_the_classes_of_the_model(segkit, served, folder):
     code, _, err = segkit(*line, "--classes", "background,lesion")
     assert code == 2
     assert err.endswith("name the classes as the model does, --classes tissue,lesion\n")
+
+
+def test_without_images_the_page_lets_choose(segkit, folder, monkeypatch):
+    pytest.importorskip("uvicorn", reason="the page needs a server")
+    monkeypatch.setenv("SEGKIT_CACHE", str(folder / "cache"))
+    monkeypatch.chdir(folder)
+    opened = []
+
+    def serve_start(root, open_project, *, notify, **_):
+        notify("http://there")
+        for classes in ("", "tissue, lesion"):
+            project, session = open_project(
+                Asked(images=str(folder / "images"), output=f"o{len(opened)}", classes=classes)
+            )
+            session.close()
+            project.close()
+            opened.append([one.name for one in project.classes])
+        with pytest.raises(InputError, match="1 classes"):
+            open_project(Asked(images=str(folder / "images"), output="x", classes="lesion"))
+        assert root == folder
+        assert [one["output"] for one in read_recent()] == [str(folder / "o1"), str(folder / "o0")]
+
+    monkeypatch.setattr("segkit.annotate.serve_start", serve_start)
+    code, out, err = segkit("annotate", "--classes", "back,cell")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1:] == ["segkit annotate: http://there (Ctrl-C ends)", "segkit annotate: ended"]
+    assert opened == [["back", "cell"], ["tissue", "lesion"]]
+    told = "segkit: --output and --masks belong to images: name their folder too\n"
+    assert segkit("annotate", "-o", folder / "out")[1:] == ("segkit annotate: starting ...\n", told)
 
 
 def test_how_masks_were_read_is_told(segkit, served, folder):

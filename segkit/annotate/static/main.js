@@ -10,7 +10,7 @@ import { Keyboard } from "./keyboard.js";
 import { Marks } from "./marks.js";
 import { ObjectPanel } from "./objects.js";
 import { Overlay } from "./overlay.js";
-import { Choice, Contrast, byId, slider } from "./panel.js";
+import { Choice, Contrast, byId, recall, remember, slider } from "./panel.js";
 import { Pointer } from "./pointer.js";
 import { Results } from "./results.js";
 import { ImageTiles } from "./tiles.js";
@@ -106,6 +106,7 @@ const connection = new Connection({
     axes.setNamed(message.axes);
     const keys = message.images.map((entry) => entry.key);
     if (first) setStatus("Connected");
+    byId("hint").hidden = recall("hint-seen", false) || message.images.some((entry) => entry.state !== "none");
     const asked = decodeURIComponent(location.hash.slice(1));
     const key = keys.includes(wanted) ? wanted : keys.includes(asked) ? asked : keys[0];
     wanted = null;
@@ -220,6 +221,7 @@ const connection = new Connection({
 });
 
 function keep(header, payload, spans) {
+  byId("hint").hidden = true;
   connection.sendKept(header, payload, spans);
   byId("undo").disabled = false;
   showSaved();
@@ -407,11 +409,13 @@ const results = new Results(ask, {
 });
 const modes = new Choice("mode", (mode) => {
   overlay.setMode(mode);
+  remember("mode", mode);
   opacity.set(opacities[mode]);
   byId("legend").hidden = mode !== "probability" && mode !== "uncertainty";
 });
 const size = slider("size", (value) => `${value} px`, (value) => {
   drawing.size = value;
+  remember("size", value);
   pointer?.refresh();
 });
 const opacities = { off: 45, fill: 45, outlines: 100, probability: 60, uncertainty: 60 }; // each view keeps its own
@@ -419,7 +423,6 @@ const opacity = slider("opacity", (value) => `${value} %`, (value) => {
   opacities[overlay.mode] = value;
   byId("layer-prediction").style.opacity = value / 100;
 });
-opacity.set(opacities.fill);
 const classes = new Classes(
   byId("classes"),
   byId("add-class"),
@@ -467,6 +470,10 @@ const clicks = {
   "zoom-out": () => view.zoom(0.8),
   "zoom-fit": () => view.fit(),
   help: () => byId("shortcuts").showModal(),
+  "hint-close"() {
+    byId("hint").hidden = true;
+    remember("hint-seen", true);
+  },
   "accept-objects": () => command("accept_objects"),
   "show-table": showTable,
   "train-network": () => ask({ op: "train_network" }),
@@ -527,4 +534,6 @@ const keyboard = new Keyboard(view, drawing, pointer, byId("cursor"), {
   step: (by) => show(gallery.neighbour(wanted, by)),
   resize,
 });
+size.set(recall("size", 12));
+modes.set(recall("mode", "fill"));
 byId("single-keys").addEventListener("change", (event) => { keyboard.singleKeys = event.target.checked; });

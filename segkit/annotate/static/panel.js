@@ -2,6 +2,23 @@
 
 export const byId = (id) => document.getElementById(id);
 
+/** What this browser keeps from one visit to the next; nothing, if it is not allowed to. */
+export function recall(name, otherwise) {
+  try {
+    return JSON.parse(localStorage.getItem(`segkit-${name}`)) ?? otherwise;
+  } catch {
+    return otherwise;
+  }
+}
+
+export function remember(name, value) {
+  try {
+    localStorage.setItem(`segkit-${name}`, JSON.stringify(value));
+  } catch {
+    // the next visit begins as the first one did
+  }
+}
+
 /** Radio buttons of one name. */
 export class Choice {
   constructor(name, onChange) {
