@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from segkit.cli.options import SetOption
+from segkit.cli.options import ChannelsOption, SetOption, with_channels
 from segkit.cli.terminal import echo
 from segkit.errors import ConfigError, one_line
 
@@ -51,6 +51,7 @@ def annotate(
         Path | None, typer.Option("--config", help="YAML file of options; see configs/.")
     ] = None,
     set_: SetOption = None,
+    channels: ChannelsOption = None,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of the page on this machine; 0 for any free one.")
     ] = 0,
@@ -69,12 +70,14 @@ def annotate(
     from segkit.live.classes import check_classes, classes_of, classes_of_map
     from segkit.segmentation.segmenter import load
 
-    settings = Config.load(config, set_ or [])
+    settings = Config.load(config, with_channels(set_, channels))
     names = None if classes is None else [name.strip() for name in classes.split(",")]
     named = None if names is None else check_classes(classes_of(dict(enumerate(names))))
     trained = None if model is None else load(model)
     reading = _reading(settings.data.reading, None if trained is None else trained.reading_)
-    read_alike = settings.data.model_copy(update={"axes": reading.axes, "range": reading.range})
+    read_alike = settings.data.model_copy(
+        update={"axes": reading.axes, "range": reading.range, "channels": reading.selected}
+    )
     settings = settings.model_copy(update={"data": read_alike})
 
     def open_project(
@@ -149,4 +152,5 @@ def _reading(given: Reading, trained: Reading | None) -> Reading:
         axes=given.axes or trained.axes,
         range=given.range or trained.range,
         is_learnt=not given.range,
+        selected=given.selected or trained.selected,
     )

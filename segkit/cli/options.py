@@ -30,6 +30,12 @@ SetOption = Annotated[
         "--set", metavar="KEY=VALUE", help="One option, for example bank.name=vgg16. May be repeated."
     ),
 ]
+ChannelsOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Channels that are read, by name or number, such as DAPI,GFP or 1,3: data.channels. All by default."
+    ),
+]
 OverlayOption = Annotated[
     bool, typer.Option("--overlay", help="Also write images with the contours drawn in.")
 ]
@@ -59,6 +65,11 @@ def data_option(*known: str) -> Any:
     """Declare the option of a command that knows some options of data only; see `read_data`."""
     told = f"How images and masks are read: data.{', data.'.join(known)}. May be repeated."
     return typer.Option("--set", metavar="data.KEY=VALUE", help=told)
+
+
+def with_channels(overrides: list[str] | None, channels: str | None) -> list[str]:
+    """Add the channels that were given to the options."""
+    return [*(overrides or []), *([] if channels is None else [f"data.channels={channels}"])]
 
 
 @contextmanager

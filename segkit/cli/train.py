@@ -10,7 +10,14 @@ import typer
 
 from segkit._common.files import files_of_parts, remove_unfinished_of
 from segkit.cli import Stopped
-from segkit.cli.options import ImagesArgument, OverwriteOption, SetOption, workers
+from segkit.cli.options import (
+    ChannelsOption,
+    ImagesArgument,
+    OverwriteOption,
+    SetOption,
+    with_channels,
+    workers,
+)
 from segkit.cli.terminal import progress_bars, say, warn
 from segkit.errors import ConfigError
 
@@ -51,6 +58,7 @@ def train(
         ),
     ] = None,
     set_: SetOption = None,
+    channels: ChannelsOption = None,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Learn a model from annotated images. segkit inspect MODEL --explain then explains the choices."""
@@ -62,7 +70,7 @@ def train(
     refuse_extension(output, ".segkit")
     refuse_existing([output], overwrite=overwrite)
     refuse_unwritable(output)
-    overrides = set_ or []
+    overrides = with_channels(set_, channels)
     auto = config == _AUTO and not config.exists()
     if auto and any(override.partition("=")[0].split(".")[0] == "bank" for override in overrides):
         raise ConfigError("--config auto beside --set bank: leave one out")

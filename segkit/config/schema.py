@@ -151,16 +151,26 @@ def _known_size(given: Any) -> PixelSize | None:
     return None if given is None else check_pixel_size(sizes)
 
 
+def _known_channels(given: Any) -> tuple[str, ...]:
+    """Read names or numbers of channels: a list, or with commas in between."""
+    words = (
+        given.split(",") if isinstance(given, str) else given if isinstance(given, list | tuple) else [given]
+    )
+    return Reading(selected=tuple(str(word).strip() for word in words)).selected
+
+
 class DataConfig(Section):
     """Reading of images, and meaning of masks: names of the classes, the value of unlabelled pixels, and objects.
 
-    `level` is that of a pyramid, and makes an image be read by region. `pixel_size` is in micrometres. `only_annotated`
-    leaves out images without a mask, and masks without a labelled pixel.
+    `channels` are those that are read, by name or number; by default all. `level` is that of a pyramid, and makes an image
+    be read by region. `pixel_size` is in micrometres. `only_annotated` leaves out images without a mask, and masks without
+    a labelled pixel.
     """
 
     axes: Annotated[str, AfterValidator(partial(_reading_option, "axes"))] | None = None
     range: Annotated[str | None, BeforeValidator(_known_range)] = None
     context: Annotated[int, BeforeValidator(partial(_reading_option, "context"))] = 0
+    channels: Annotated[tuple[str, ...], BeforeValidator(_known_channels)] = ()
     level: Annotated[int, Field(ge=0)] | None = None
     pixel_size: Annotated[PixelSize | None, BeforeValidator(_known_size)] = None
 
@@ -173,7 +183,7 @@ class DataConfig(Section):
     @property
     def reading(self) -> Reading:
         """How images are read."""
-        return Reading(self.axes, self.range, self.context)
+        return Reading(self.axes, self.range, self.context, selected=self.channels)
 
     @property
     def meanings(self) -> dict[str, Any]:

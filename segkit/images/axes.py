@@ -39,10 +39,16 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """The pages of a file as they are stored, each (H, W) or (H, W, C), and what they are."""
+    """The pages of a file as they are stored, each (H, W) or (H, W, C), and what they are; `whole` has all channels."""
 
     pages: list[NDArray[Any]]
     layout: Layout
+    selected_from: Stack | None = None
+
+    @property
+    def whole(self) -> Stack:
+        """The stack with all its channels, of which some may have been selected."""
+        return self if self.selected_from is None else self.selected_from
 
 
 class AxesError(InputError):

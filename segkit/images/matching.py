@@ -19,6 +19,7 @@ from segkit.images.read import IMAGE_EXTENSIONS
 from segkit.images.stems import (
     Files,
     FoundImages,
+    cores_of,
     find_images,
     list_images,
     masks_beside_images,
@@ -128,6 +129,7 @@ def match_masks(
             masks_of[named[name]].append((key, name))
         elif not (own and key in outlined):  # else it may be anything
             found.masks.append(key)
+    _pair_loosely(image_of, files, masks_of, found)
     left_out: list[str] = []
     for image, several in sorted(masks_of.items()):
         masks = [one for one in several if one[0] not in outlined] or several
@@ -143,6 +145,26 @@ def match_masks(
         found.notes.append(f"{count(len(left_out), 'file')} {told}")
     found.images = sorted(image_of.keys() - masks_of.keys())
     return found
+
+
+def _pair_loosely(
+    image_of: Mapping[str, Path],
+    files: MaskFiles,
+    masks_of: defaultdict[str, list[tuple[str, str]]],
+    found: Matches,
+) -> None:
+    """Pair what is left by names without letter case and words such as image and mask, and say so."""
+    images = cores_of(sorted(image_of.keys() - masks_of.keys()))
+    own = {files.names(key)[0]: key for key in found.masks}
+    masks = {} if files.is_coco else cores_of(sorted(own))
+    paired = [(images[core], masks[core]) for core in sorted(images.keys() & masks.keys())]
+    for image, mask in paired:
+        masks_of[image].append((own[mask], image))
+    taken = {own[mask] for _, mask in paired}
+    found.masks = [key for key in found.masks if key not in taken]
+    if paired:
+        told = first_few([f"{image} with {mask}" for image, mask in paired])
+        found.notes.append(f"{count(len(paired), 'image')} paired by the rest of the name: {told}")
 
 
 def _gather_objects(files: MaskFiles, named: Mapping[str, str]) -> MaskFiles:

@@ -14,7 +14,7 @@ from segkit._common import is_whole
 from segkit.errors import InputError
 from segkit.images.alike import with_channels
 from segkit.images.axes import Layout, Stack, check_axes
-from segkit.images.read import check_finite, image_from_page, read_planes, read_stack
+from segkit.images.read import check_finite, image_from_page, read_stack
 
 _MOST_CONTEXT = 100
 _WORD = "percentiles"
@@ -48,11 +48,13 @@ class Reading:
         Whether the range is that of percentiles. `load_pairs` sets it.
     channels : tuple of str, default=()
         Names of the channels of the training images. `load_pairs` sets it.
+    selected : tuple of str, default=()
+        Channels that are read, in this order: their names in the file, or their numbers from 1. All by default.
 
     Raises
     ------
     InputError
-        If axes, range or context make no sense.
+        If axes, range, context or selected channels make no sense.
 
     Examples
     --------
@@ -68,6 +70,7 @@ class Reading:
     unnamed: str | None = None
     is_learnt: bool = False
     channels: tuple[str, ...] = ()
+    selected: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("axes", "unnamed"):
@@ -80,11 +83,15 @@ class Reading:
                 f"context {self.context!r}: give a whole number of planes on either side, 0 to {_MOST_CONTEXT}"
             )
         object.__setattr__(self, "context", int(self.context))
+        if len({name.casefold() for name in self.selected}) < len(self.selected) or not all(self.selected):
+            raise InputError(
+                f"channels {', '.join(self.selected)}: give each of them once, such as DAPI,GFP or 1,3"
+            )
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> Reading:
         """Restore what `dataclasses.asdict` gave and JSON has kept."""
-        return cls(**{**entries, "channels": tuple(entries["channels"])})
+        return cls(**{**entries, **{name: tuple(entries[name]) for name in ("channels", "selected")}})
 
     @property
     def n_planes(self) -> int:
@@ -104,9 +111,10 @@ class Reading:
         Raises
         ------
         InputError
-            As `read_stack`, and if many values lie outside of the range.
+            As `read_stack`, if many values lie outside of the range, and if a selected channel is not there.
         """
         stack = read_stack(path, axes=self.axes, unnamed=self.unnamed, n_masks=n_masks)
+        stack = select_channels(stack, self.selected, name=str(path))
         if self.limits is not None and not self.is_learnt:
             _check_within(stack, self.limits, name=str(path))
         return stack
@@ -162,7 +170,8 @@ class Reading:
 
     def _values(self, path: Path) -> list[NDArray[np.float64]]:
         try:
-            pages = read_planes(path, axes=self.axes)
+            stack = read_stack(path, axes=self.axes, unnamed="any" if self.axes is None else None)
+            pages = select_channels(stack, self.selected, name=str(path)).pages
         except InputError:
             return []
         some = [page.ravel()[:: max(1, page.size // _MOST_VALUES)].astype(np.float64) for page in pages]
@@ -209,6 +218,28 @@ def _check_within(stack: Stack, limits: tuple[float, float], *, name: str) -> No
             f"{least:g} to {most:g}): give the range of the instrument, or percentiles: 1..99",
             source=name,
         )
+
+
+def select_channels(stack: Stack, selected: Sequence[str], *, name: str) -> Stack:
+    """Keep some channels of a stack, by name or by number from 1."""
+    if not selected:
+        return stack
+    known, n_channels = stack.layout.channels, max(np.atleast_3d(page).shape[2] for page in stack.pages)
+    place_of = {own.casefold(): place for place, own in enumerate(known)}
+    places = []
+    for wanted in selected:
+        place = place_of.get(wanted.casefold(), int(wanted) - 1 if wanted.isdecimal() else -1)
+        if not 0 <= place < n_channels:
+            names = f" ({', '.join(known)})" if known else ", and no names"
+            there = "it has one channel" if n_channels == 1 else f"it has channels 1 to {n_channels}{names}"
+            raise InputError(
+                f"no channel {wanted}, {there}: give those that are there (data.channels)", source=name
+            )
+        places.append(place)
+    pages = [np.atleast_3d(page)[:, :, places] for page in stack.pages]
+    pages = [page[:, :, 0] if len(places) == 1 else page for page in pages]
+    layout = stack.layout._replace(channels=tuple(known[place] for place in places) if known else ())
+    return Stack(pages, layout, stack)
 
 
 def joined(planes: Sequence[NDArray[np.float32]], n_channels: int) -> NDArray[np.float32]:

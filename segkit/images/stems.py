@@ -32,6 +32,22 @@ _OUTLINE_NAME = re.compile(
 )
 
 
+# What people put before the number of an image to name its mask.
+_PREFIX = re.compile(
+    r"(?P<folder>.*/)?(masks?|labels?|gt|ground[ _-]?truth|seg|segmentation|annotations?)(?P<sep>[ ._-]?)(?P<number>\d+)",
+    re.IGNORECASE,
+)
+_IMAGE_WORDS = ("", "image", "images", "img", "im")
+# Words that say whether a file is an image or a mask, of which set, and by whom: they tell nothing of which image.
+_ROLES = re.compile(
+    r"images?|imgs?|im|pics?|pictures?|photos?|raw|orig|original|input|source|training|train|tr|test|ts|val|valid|validation"
+    r"|masks?|labels?|lab|lbl|gt|ground|truth|groundtruth|seg|segs|segmentation|segmentations|annotations?|annot|target"
+    r"|manual|expert|binary|bw|outlines?|objects?|instances?|rois?|roiset|roisets"
+)
+# nnU-Net's number of the first channel.
+_FIRST_CHANNEL = "_0000"
+
+
 @dataclass
 class Files(Findings):
     """Files by their names."""
@@ -147,12 +163,46 @@ def image_name(stem: str) -> str | None:
     return None if match is None else match["name"]
 
 
+def cores_of(stems: Collection[str]) -> dict[tuple[str, ...], str]:
+    """Return what tells the files of one folder apart, without letter case and words such as image and mask.
+
+    Two stems of one core have none; nor has a stem of such words alone.
+    """
+    cut = all(stem.endswith(_FIRST_CHANNEL) for stem in stems)
+    found = defaultdict[tuple[str, ...], list[str]](list)
+    for stem in stems:
+        name = stem.removesuffix(_FIRST_CHANNEL) if cut else stem
+        tokens = re.findall(r"[^\W\d_]+|\d+", name.lower())
+        core = tuple(token.lstrip("0") or "0" if token.isdigit() else token for token in tokens)
+        found[_without_roles(core)].append(stem)
+    return {core: own[0] for core, own in found.items() if core and len(own) == 1}
+
+
+def _without_roles(core: tuple[str, ...]) -> tuple[str, ...]:
+    """Leave words of roles out, and the number behind one that ends a core which has another: 21_manual1 is 21."""
+    words = [not token.isdigit() and _ROLES.fullmatch(token) is not None for token in core]
+    kept = [token for token, is_role in zip(core, words, strict=True) if not is_role]
+    ends_in_number = (
+        len(core) > 2 and words[-2] and core[-1].isdigit() and any(t.isdigit() for t in core[:-2])
+    )
+    return tuple(kept[:-1] if ends_in_number else kept)
+
+
 def names_of(path: PurePath) -> list[str]:
     """Return what the image of a mask may be called: its own stem, NAME of NAME_mask, and of outlines of NAME_RoiSet."""
     names = [stem_of(path)]
     if path.suffix.lower() in OUTLINE_EXTENSIONS and (match := _OUTLINE_NAME.fullmatch(names[0])):
         names.append(match["name"] or f"{match['path'] or ''}{match['after']}")
-    return [*names, *filter(None, map(image_name, names))]
+    return [*names, *filter(None, map(image_name, names)), *_names_by_number(names[0])]
+
+
+def _names_by_number(stem: str) -> list[str]:
+    """Return what the image of a mask such as mask_1 may be called: 1, image_1, img_1."""
+    match = _PREFIX.fullmatch(stem)
+    if match is None:
+        return []
+    folder, sep, number = match["folder"] or "", match["sep"], match["number"]
+    return [f"{folder}{word}{sep if word else ''}{number}" for word in _IMAGE_WORDS]
 
 
 def masks_beside_images(stems: Collection[str]) -> dict[str, str]:
@@ -161,8 +211,15 @@ def masks_beside_images(stems: Collection[str]) -> dict[str, str]:
     The files of PLACE/masks are masks of the only image in PLACE/images.
     """
     folders = object_folders(stems)
-    named = {stem: folders.get(PurePosixPath(stem).parent.as_posix()) or image_name(stem) for stem in stems}
-    return {stem: name for stem, name in named.items() if name is not None and name in stems}
+    found = {}
+    for stem in stems:
+        names = [
+            folders.get(PurePosixPath(stem).parent.as_posix()) or image_name(stem),
+            *_names_by_number(stem),
+        ]
+        if (name := next((name for name in names if name in stems), None)) is not None:
+            found[stem] = name
+    return found
 
 
 def object_folders(stems: Iterable[str]) -> dict[str, str]:

@@ -404,7 +404,7 @@ class Project(BaseProject):
     def stored(self, key: str) -> tuple[NDArray[Any], PixelSize | None, tuple[str, ...]]:
         """Read an image with the values of its file, the size of a pixel, and the names of its channels."""
         entry = self._entry(key)
-        stack = self.reading.read(entry.path)
+        stack = self.reading.read(entry.path).whole
         return stack.pages[entry.page], find_pixel_size(entry.path).size, stack.layout.channels
 
     def annotated(self) -> list[str]:

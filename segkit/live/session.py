@@ -1248,7 +1248,7 @@ def training_options(project: Project | ArrayProject, config: Config) -> dict[st
         mode="json", exclude_unset=True
     )  # the name of a bank is a default of its options
     data = options.get("data", {})
-    of_images = {key: data[key] for key in ("axes", "range") if data.get(key) is not None}
+    of_images = {key: data[key] for key in ("axes", "range", "channels") if data.get(key) is not None}
     if isinstance(project, Project) and (named := project.reading.unnamed) is not None:
         # planes need no option: there is a label image of each, and new files are read alike
         of_images |= {"axes": named} if len(named) > len("ZYX") or "C" in named else {}

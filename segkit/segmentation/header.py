@@ -181,6 +181,7 @@ class _Reading(_Whole):
     unnamed: str | None
     is_learnt: bool
     channels: list[str]
+    selected: list[str]
 
 
 class _Bank(_Part):

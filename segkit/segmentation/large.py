@@ -79,6 +79,12 @@ def make_by_region(
 
 def _check_fit(segmenter: Segmenter, image: LargeImage) -> None:
     """Refuse an image that does not fit the model."""
+    if segmenter.reading_.selected:
+        told = ", ".join(segmenter.reading_.selected)
+        raise InputError(
+            f"{image.path} is read by region with all its channels, the model selects {told} of them: save these as an "
+            "image, and train on such"
+        )
     if image.shape[2] != segmenter.n_image_channels_:
         raise InputError(
             f"{image.path} has {image.shape[2]} channels, the model was trained on {segmenter.n_image_channels_}: give an "

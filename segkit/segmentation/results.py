@@ -212,7 +212,7 @@ def make_results(
         for page, mask, path in zip(planes, masks, extras.get("overlay", ()), strict=False):
             write_overlay(folder / path, page, segmenter.label_map_.encode(mask))
     else:
-        measured = _write_objects(segmenter, extras, folder, stack.pages, planes, corrected, written)
+        measured = _write_objects(segmenter, extras, folder, stack.whole, planes, corrected, written)
         columns: dict[str, Any] = {"pixel_size": np.array(json.dumps([size, told_by])), **measured}
         hidden = [measured_place(job.name)]
         with saving(folder / hidden[0]) as temporary:
@@ -255,7 +255,7 @@ def _write_objects(
     segmenter: BaseSegmenter,
     extras: dict[str, list[Path]],
     folder: Path,
-    stored: Pages,
+    stored: Stack,
     images: Pages,
     found: Sequence[Corrected],
     written: _StackMetadata,
@@ -267,7 +267,7 @@ def _write_objects(
     names = np.array(segmenter.label_map_.names)
     measured: dict[str, NDArray[Any]] = {}
     for number, (page, picture, own, (one, checked)) in enumerate(
-        zip(images, stored, labels, found, strict=True)
+        zip(images, stored.pages, labels, found, strict=True)
     ):
         table = measure(
             own,
@@ -276,7 +276,7 @@ def _write_objects(
             # the pixels of a hole that was filled are of the class around it
             classes=splitter.fill(segmenter.label_map_.encode(one.labels)),
             pixel_size=size,
-            channels=written.layout.channels,
+            channels=stored.layout.channels,
         )
         table["class"] = names[table["class"]]
         if checked is not None:

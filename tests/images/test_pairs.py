@@ -5,7 +5,8 @@ import pytest
 import tifffile
 from skimage import measure
 
-from segkit.images import inspect_images, load_pairs, pair
+from segkit.images import inspect_images, list_images, load_pairs, pair
+from segkit.images.matching import match
 from segkit.images.stems import files_by_stem
 from tests.images.conftest import MASK, NOISE, complaint, picture, save
 
@@ -299,6 +300,61 @@ def test_a_folder_of_masks_may_hold_the_images_too(folders):
     (masks / "b_mask.png").unlink()
     assert complaint(pair, images, masks) == "a: 2 masks (a, a_mask), expected one: remove the others"
     assert complaint(pair, images / "a.png", masks).startswith(f"{images / 'a.png'}: 2 masks of the name a (")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"21_training": "21_manual1", "22_training": "22_manual1"},  # DRIVE
+        {"case_001_0000": "case_001", "case_012_0000": "case_012"},  # nnU-Net
+        {"IMG_001": "img_001", "IMG_002": "Img_002"},
+        {"day 1/raw 3": "Day 1/seg-3", "day 2/raw 3": "Day 2/seg-3"},
+        {"image_1": "label 001", "image_10": "label 010"},
+    ],
+)
+def test_names_that_differ_by_case_and_role_are_paired_and_told(folders, names):
+    images, masks = folders
+    for image, mask in names.items():
+        save(images / f"{image}.png", NOISE)
+        save(masks / f"{mask}.png", MASK)
+    found = match(images, masks)
+    found.refuse()
+    pairs = {entry.stem: entry.mask.relative_to(masks).with_suffix("").as_posix() for entry in found.pairs}
+    assert pairs == names
+    told = ", ".join(f"{image} with {mask}" for image, mask in sorted(names.items()))
+    assert found.notes == [f"2 images paired by the rest of the name: {told}"]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"a1": "b1", "a2": "b2"},
+        {"image": "mask", "img": "label"},  # nothing is left of them
+        {"cell_1": "CELL_01", "cell_01": "CELL_001"},  # the same for both
+        {"scan_1": "scan_1_v2", "scan_2": "scan_2_v2"},
+    ],
+)
+def test_names_that_may_mean_two_images_are_not_paired(folders, names):
+    images, masks = folders
+    for image, mask in names.items():
+        save(images / f"{image}.png", NOISE)
+        save(masks / f"{mask}.png", MASK)
+    found = match(images, masks)
+    assert found.pairs == []
+    assert found.faults
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_masks_may_be_numbered_as_their_images(tmp_path, together):
+    masks = tmp_path / ("i" if together else "m")
+    for number in ("1", "02"):
+        save(tmp_path / "i" / f"image_{number}.png", NOISE)
+        save(masks / f"mask_{number}.png", MASK)
+    assert [(one.stem, one.mask.stem) for one in pair(tmp_path / "i", masks)] == [
+        ("image_02", "mask_02"),
+        ("image_1", "mask_1"),
+    ]
+    assert [path.stem for path in list_images(tmp_path / "i")] == ["image_02", "image_1"]
 
 
 def test_a_suffix_that_all_masks_share_is_told(folders):

@@ -34,6 +34,36 @@ def test_a_stated_range(deep):
     assert dataset.reading.limits == (0, 4095)
 
 
+def test_selected_channels(tmp_path):
+    planes = np.arange(3 * 9 * 8, dtype=np.uint8).reshape(3, 9, 8)
+    path = tmp_path / "a.ome.tif"
+    tifffile.imwrite(
+        path, planes, ome=True, metadata={"axes": "CYX", "Channel": {"Name": ["DAPI", "GFP", "3"]}}
+    )
+    for selected, places, names in (
+        (("gfp",), [1], ("GFP",)),
+        (("3", "DAPI"), [2, 0], ("3", "DAPI")),
+        (("2", "1"), [1, 0], ("GFP", "DAPI")),
+    ):
+        stack = Reading(selected=selected).read(path)
+        np.testing.assert_array_equal(np.atleast_3d(stack.pages[0]), planes[places].transpose(1, 2, 0))
+        assert stack.layout.channels == names
+        assert stack.whole.layout.channels == ("DAPI", "GFP", "3")
+        np.testing.assert_array_equal(stack.whole.pages[0], planes.transpose(1, 2, 0))
+    for selected in (("RFP",), ("4",), ("0",), ("-1",), ("DAPI", "5")):
+        told = complaint(Reading(selected=selected).read, path)
+        assert told.startswith(
+            f"{path}: no channel {selected[-1]}, it has channels 1 to 3 (DAPI, GFP, 3): give"
+        )
+    grey = tmp_path / "grey.tif"
+    tifffile.imwrite(grey, planes[0])
+    assert Reading(selected=("1",)).read(grey).pages[0].shape == (9, 8)
+    assert "no channel 2, it has one channel: give" in complaint(Reading(selected=("2",)).read, grey)
+    for selected in (("a", "A"), ("a", ""), ("1", "1")):
+        with pytest.raises(InputError, match="give each of them once"):
+            Reading(selected=selected)
+
+
 def test_a_range_far_from_the_values_is_refused(deep):
     told = complaint(load_pairs, deep[0] / "a.tif", deep[1] / "a.tif", reading=Reading(range="0..255"))
     assert told.startswith(f"{deep[0] / 'a.tif'}: 89%")

@@ -1,5 +1,7 @@
 """Stacks come back as stacks, and models read images as those of their training were read."""
 
+import csv
+
 import numpy as np
 import pytest
 import tifffile
@@ -7,7 +9,7 @@ import tifffile
 from segkit import Segmenter, load
 from segkit.errors import InputError, ModelFileError
 from segkit.features import MultiscaleBank
-from segkit.images import PixelSize, Reading, load_pairs, read_pixel_size
+from segkit.images import PixelSize, Reading, load_pairs, read_mask, read_pixel_size, to_float
 from segkit.images.pixel_size import read_z_step
 from segkit.segmentation.folders import predict_folder
 from segkit.segmentation.model_file import read_model, write_model
@@ -173,6 +175,34 @@ def test_channels_of_other_names_are_told(tmp_path, rng):
     assert segmenter.reading_.channels == ("DAPI", "GFP")
     with pytest.warns(UserWarning, match="channels GFP, DAPI, of the training images DAPI, GFP"):
         predict_folder(segmenter, tmp_path / "new", tmp_path / "out")
+
+
+def test_selected_channels_are_read_and_all_are_measured(tmp_path, rng):
+    """The objects are in the second of three channels, by name; in new images it is the first."""
+    for folder in ("images", "masks", "new"):
+        (tmp_path / folder).mkdir()
+    for name, folder, names in (("a", "images", "XGY"), ("b", "images", "XGY"), ("c", "new", "GXY")):
+        picture, mask = cells("YX", rng)
+        noise = [rng.integers(0, 200, picture.shape).astype(picture.dtype) for _ in range(2)]
+        planes = [noise.pop() if one != "G" else picture for one in names]
+        metadata = {"axes": "CYX", "Channel": {"Name": list(names)}}
+        tifffile.imwrite(tmp_path / folder / f"{name}.ome.tif", np.stack(planes), ome=True, metadata=metadata)
+        if folder == "images":
+            tifffile.imwrite(tmp_path / "masks" / f"{name}.ome.tif", mask)
+    data = load_pairs(tmp_path / "images", tmp_path / "masks", reading=Reading(selected=("g",)))
+    assert [image.shape[2] for image in data.images] == [1, 1]
+    assert data.reading.channels == ("G",)
+    segmenter = Segmenter(training_pixels=500, selection_pixels=200).fit(data.images, data.masks)
+    segmenter.note_files(data.dtypes, data.pixel_sizes, data.reading)
+    segmenter.save(tmp_path / "m.segkit")
+    [mask] = predict_folder(load(tmp_path / "m.segkit"), tmp_path / "new", tmp_path / "out", objects=True)
+    stored = tifffile.imread(tmp_path / "new" / "c.ome.tif")
+    np.testing.assert_array_equal(read_mask(mask)[0], segmenter.predict(to_float(stored[0])))
+    with (tmp_path / "out" / "objects.csv").open(newline="") as file:
+        row = next(csv.DictReader(file))
+    labels = read_mask(tmp_path / "out" / "objects" / "c.ome.tif")[0]
+    for name, plane in zip("GXY", stored, strict=True):
+        assert float(row[f"intensity_mean_{name}"]) == pytest.approx(plane[labels == 1].mean(), rel=1e-3)
 
 
 def test_a_damaged_reading_is_refused(tmp_path, rng):
