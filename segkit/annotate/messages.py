@@ -192,8 +192,8 @@ class PictureQuery(BaseModel):
     """A picture of results: an image by its path, one of its pages, and whether it is to be small."""
 
     image: Key
-    page: Index
-    pages: Side
+    page: Annotated[int, Field(ge=0, lt=100_000)]
+    pages: Annotated[int, Field(ge=1, le=100_000)]
     small: bool = False
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 from segkit._common.files import safe_cell
 from segkit.annotate.pictures import encode
 from segkit.errors import InputError
-from segkit.images.stems import name_of, page_names
+from segkit.images.stems import page_names, stem_of
 from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE
 from segkit.segmentation.outcome import SUMMARY
 from segkit.segmentation.record import HIDDEN
@@ -35,8 +35,9 @@ def read_rows(output: Path) -> list[dict[str, Any]]:
     for row in _read(output / SUMMARY.name):
         n_pages = int(row["pages"] or 1)
         of_file = {name: _value(row[name]) for name in _OF_FILE} | {"image": row["image"]}
-        for page, key in enumerate(page_names(name_of(PurePath(row["image"])), n_pages)):
-            of_page = counts.get(key, {})
+        for page, key in enumerate(page_names(stem_of(PurePath(row["image"])), n_pages)):
+            own = page_names(row["image"].removesuffix(PurePath(row["image"]).suffix), n_pages)[page]
+            of_page = counts.get(own, {})
             told = {name: _value(of_page.get(name, "")) for name in _OF_PAGE}
             rows.append(of_file | {"key": key, "page": page, "pages": n_pages} | told)
     return rows
@@ -44,16 +45,18 @@ def read_rows(output: Path) -> list[dict[str, Any]]:
 
 def read_objects(output: Path) -> dict[str, list[Any]]:
     """Read the table of all objects, column by column."""
+    with (output / OBJECTS_FILE).open(newline="", encoding="utf-8") as file:
+        names = next(csv.reader(file))
     rows = _read(output / OBJECTS_FILE)
-    names = list(rows[0]) if rows else ["image", "label"]
     return {name: [row[name] if name in _WORDS else _value(row[name]) for row in rows] for name in names}
 
 
 def draw(output: Path, image: str, page: int, n_pages: int, *, is_small: bool) -> bytes:
     """Read the overlay of a page of an image as PNG."""
-    places = Job(Path(image), image).places("overlay", n_pages)
-    if ".." in PurePath(image).parts or PurePath(image).is_absolute() or page >= len(places):
+    name = PurePath(image)
+    if ".." in name.parts or name.is_absolute() or not name.name or page >= n_pages:
         raise InputError(f"{image}: no such picture: reload the page")
+    places = Job(Path(image), image).places("overlay", n_pages)
     path = output / places[page]
     try:
         if not is_small:
@@ -67,7 +70,7 @@ def draw(output: Path, image: str, page: int, n_pages: int, *, is_small: bool) -
 
 def write_zip(output: Path, path: Path) -> None:
     """Write all files of results into one."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False) as file:
         for place in _files(output):
             file.write(place, Path(output.name) / place.relative_to(output))
 

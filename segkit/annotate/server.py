@@ -45,6 +45,7 @@ from segkit.annotate.messages import (
 from segkit.annotate.pictures import encode, render_tile
 from segkit.annotate.shared_session import SharedSession, TabQueue
 from segkit.errors import InputError, OutputError, SegkitError
+from segkit.live.events import explain
 from segkit.objects.tables import OBJECTS_FILE, ImageObjects, write_objects
 
 if TYPE_CHECKING:
@@ -293,10 +294,16 @@ async def _result(shared: SharedSession, request: Request) -> Response:
         if run.state != "done":
             raise InputError("there are no results yet: segment the folder")
         if kind in results.TABLES:
+            if not (output / kind).is_file():
+                raise InputError(f"{kind} is gone: segment the folder again")
             return FileResponse(output / kind, media_type="text/csv", filename=kind)
         match kind:
             case "rows":
-                told = {"rows": results.read_rows(output), "known": sorted(shared.keys), "output": run.output}
+                told = {
+                    "rows": results.read_rows(output),
+                    "known": sorted(shared.keys if run.is_own else ()),
+                    "output": run.output,
+                }
                 return Response(to_json(told), media_type="application/json")
             case "objects":
                 return Response(to_json(results.read_objects(output)), media_type="application/json")
@@ -312,8 +319,8 @@ async def _result(shared: SharedSession, request: Request) -> Response:
 
     try:
         return await run_in_threadpool(make)
-    except SegkitError as error:
-        return PlainTextResponse(f"{error}\n", status_code=404)
+    except Exception as error:  # whatever somebody has made of the files
+        return PlainTextResponse(f"{explain(error)}\n", status_code=404)
 
 
 def _zip(output: Path) -> Response:

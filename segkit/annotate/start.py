@@ -22,9 +22,10 @@ from starlette.types import Receive, Scope, Send
 from segkit._common.files import write_text
 from segkit.annotate.messages import to_json
 from segkit.annotate.server import STATIC, make_page, run
-from segkit.errors import InputError, OutputError, SegkitError
+from segkit.errors import InputError, OutputError
 from segkit.images.read import IMAGE_EXTENSIONS
 from segkit.live.cache import default_folder
+from segkit.live.events import explain
 
 if TYPE_CHECKING:
     from segkit.live import LiveSession, Project
@@ -69,7 +70,13 @@ class StartPage:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer by the start page, or by that of the project."""
-        await (self._page or self._start)(scope, receive, send)
+        if self._page is not None and scope["type"] == "http" and scope["path"] in ("/folders", "/open"):
+            told = PlainTextResponse(
+                "a project was opened in another tab: reload the page\n", status_code=409
+            )
+            await told(scope, receive, send)
+        else:
+            await (self._page or self._start)(scope, receive, send)
 
     def close(self) -> None:
         """Save what is not saved, and close the project."""
@@ -109,8 +116,8 @@ async def _or_told(answer: Callable[[], Any]) -> Response:
     """Answer, or say in one line what is wrong."""
     try:
         response: Response = await answer()
-    except SegkitError as error:
-        return PlainTextResponse(f"{error}\n", status_code=404)
+    except Exception as error:  # whatever a name of the page makes a system say
+        return PlainTextResponse(f"{explain(error)}\n", status_code=404)
     return response
 
 
@@ -174,7 +181,14 @@ def read_recent() -> list[dict[str, str]]:
         projects = [{"images": str(one["images"]), "output": str(one["output"])} for one in stored]
     except (OSError, ValueError, TypeError, KeyError):
         return []
-    return [one for one in projects if Path(one["images"]).exists() and Path(one["output"]).exists()]
+    return [one for one in projects if all(map(_is_there, one.values()))]
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):
+        return False
 
 
 def remember(images: Path, output: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from segkit.errors import InputError, first_few
 from segkit.images import UNLABELLED
 from segkit.images.masks import size_fault
 from segkit.images.read import read_mask
-from segkit.images.stems import name_of, page_names
+from segkit.images.stems import name_of, page_names, root_of, stem_of
 from segkit.live.files import digest_of, is_checked, read_project
 from segkit.objects.correct import with_checked
 from segkit.segmentation.base import Segmentation
@@ -57,17 +58,20 @@ class Corrections:
         self._written = np.full(UNLABELLED + 1, -1, dtype=np.int64)
         self._written[[one.value for one in classes]] = [value_of.get(one.name, -1) for one in classes]
 
-    def digest(self, name: str) -> str:
-        """Hash the labels and checked objects of an image file, by its path in the folder of images; "" without any."""
-        files = [path for path in self._files(name) if path is not None]
-        return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest() if files else ""
+    def digest(self, job: Job) -> str:
+        """Hash the labels and checked objects of an image file, and what they mean; "" without any."""
+        files = [path for path in self._files(job) if path is not None]
+        if not files:
+            return ""
+        meaning = repr([(one.value, one.name) for one in self._stored.classes]).encode()
+        return hashlib.sha256(b"".join([meaning, *(path.read_bytes() for path in files)])).hexdigest()
 
     def correct(self, job: Job, stored: Pages, found: Sequence[Segmentation]) -> list[Corrected]:
         """Correct what was found in the pages of a file, given as they are stored.
 
         An InputError says that the labels are of another image.
         """
-        of_labels, of_objects = self._files(job.name)
+        of_labels, of_objects = self._files(job)
         if of_labels is None:
             return [Corrected(page) for page in found]
         shapes = [page.labels.shape for page in found]
@@ -75,7 +79,7 @@ class Corrections:
         numbers = (
             [np.zeros_like(page) for page in labels] if of_objects is None else _read(of_objects, shapes)
         )
-        keys = page_names(name_of(PurePath(job.name)), len(found))
+        keys = page_names(stem_of(self._name(job)), len(found))
         corrected = []
         for key, page, one, drawn, checked in zip(keys, stored, found, labels, numbers, strict=True):
             if (drawn == UNLABELLED).all():
@@ -102,13 +106,21 @@ class Corrections:
             found.objects,
             np.where(is_background | is_free, 0, checked),
             is_background,
+            is_foreground=~is_background & ~is_free,
             least_area=self._segmenter.objects_.splitter.least_area,
         )
         return Corrected(replace(corrected, objects=objects), of_page)
 
-    def _files(self, name: str) -> tuple[Path | None, Path | None]:
+    def _name(self, job: Job) -> PurePath:
+        """Return the path of an image in the folder of the project; elsewhere, its path in the folder of the run."""
+        root = self._stored.images
+        with contextlib.suppress(ValueError, OSError):
+            return job.source.resolve().relative_to(root_of(root).resolve())
+        return PurePath(job.name)
+
+    def _files(self, job: Job) -> tuple[Path | None, Path | None]:
         """Find the label image of an image file, and that of its checked objects."""
-        stem = name_of(PurePath(name))
+        stem = name_of(self._name(job))
         of_labels = [self._folder / "masks" / f"{stem}{extension}" for extension in (".png", ".tif")]
         labels = next((path for path in of_labels if path.is_file()), None)
         objects = self._folder / "checked" / f"{stem}.tif"

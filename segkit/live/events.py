@@ -213,6 +213,8 @@ class Run:
         Time that it still takes; None if it is not known.
     notes : tuple of str
         What is to be known of the results: images that failed, or are unlike the training images.
+    is_own : bool
+        Whether the images are those of the project.
     """
 
     state: Literal["none", "training", "segmenting", "done"]
@@ -221,6 +223,7 @@ class Run:
     done: float = 0.0
     seconds_left: float | None = None
     notes: tuple[str, ...] = ()
+    is_own: bool = True
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from segkit.segmentation.outcome import SUMMARY
 from segkit.segmentation.segmenter import Segmenter
 
 _NONE = Run("none", "No results yet")
+_STOPPED = Run("none", "Stopped before the end: segment all images again, it goes on where it was")
 
 
 class FolderRunner(BackgroundWork):
@@ -34,7 +37,7 @@ class FolderRunner(BackgroundWork):
             self._last = Run("done", "Results of an earlier session", str(folder))
         # of the model, before a folder is segmented
         self.training: Report | None = None
-        self.is_cancelled = False
+        self.cancelled = threading.Event()
 
     @property
     def run(self) -> Run:
@@ -43,22 +46,33 @@ class FolderRunner(BackgroundWork):
             return Run("training", "Training the model on all labels", "", *self.training[1:])
         if (report := self.report) is not None:
             return Run("segmenting", "Segmenting the images", self._output, *report[1:])
+        if self._last.state == "done" and not (Path(self._last.output) / SUMMARY).is_file():
+            return _STOPPED
         return self._last
 
-    def segment(self, segmenter: Segmenter, images: Path, output: Path, project: Path | None) -> None:
-        """Begin; with the folder of a project, what was labelled and checked there takes the place of predictions."""
+    def segment(
+        self, segmenter: Segmenter, images: Path, output: Path, project: Path | None, *, is_own: bool
+    ) -> None:
+        """Begin; with the folder of a project, what was labelled and checked there takes the place of predictions.
+
+        `is_own` says that the images are all of the project.
+        """
 
         def prepare() -> None:
             self._output = str(output)
 
-        self.start(partial(_segment, segmenter, images, output, project), prepare=prepare, done=self._keep)
+        def keep(run: Run) -> None:
+            self._last = replace(run, is_own=is_own)
 
-    def _keep(self, run: Run) -> None:
-        self._last = run
+        self.start(partial(_segment, segmenter, images, output, project), prepare=prepare, done=keep)
 
 
 def _segment(
-    segmenter: Segmenter, images: Path, output: Path, project: Path | None, progress: Progress
+    segmenter: Segmenter,
+    images: Path,
+    output: Path,
+    project: Path | None,
+    progress: Progress,
 ) -> Run:
     """Segment a folder, with objects if the model has a background, and say what came of it."""
     corrections = None if project is None else Corrections(project, segmenter)
@@ -76,4 +90,5 @@ def _segment(
         )
     notes = [str(one.message) for one in caught if one.category is UserWarning]
     notes += list(dict.fromkeys(row.reason for row in [*outcome.failed, *outcome.skipped]))
-    return Run("done", f"{count(len(outcome.masks), 'file')} segmented", str(output), 1.0, notes=tuple(notes))
+    told = f"{count(len(outcome.masks), 'file')} segmented"
+    return Run("done", told, str(output), 1.0, notes=tuple(notes))

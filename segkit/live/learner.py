@@ -15,6 +15,7 @@ from segkit._common import FloatArray, pass_on
 from segkit._common.arrays import digest_arrays
 from segkit._common.threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
+from segkit.errors import InputError
 from segkit.features import FeatureMaps
 from segkit.features.tiles import whole
 from segkit.features.views import View
@@ -216,6 +217,10 @@ class Learner:
                 )
             if decided is not None and decided[1] is not None:
                 probabilities[mine] = model.rule.probabilities(decided[1][0])
+        if np.isnan(probabilities).all():
+            raise InputError(
+                "no label can be checked yet: draw strokes of each class in two images or more, or all over a single one"
+            )
         ends = np.cumsum([own.rows.size for own in pieces.values()])[:-1]
         return rank_doubts(pieces, np.split(probabilities, ends), model.values)
 

@@ -29,6 +29,10 @@ _REACH = 1.4
 _FARTHEST = 2**31
 
 
+class BusyError(InputError):
+    """Nothing can be predicted while something else goes on."""
+
+
 class FoundObjects(NamedTuple):
     """Objects of an image as they are now.
 
@@ -131,10 +135,13 @@ class ObjectEditor:
         model = predicted.model
         least_area = 0 if model is None else model.splitter.least_area
         is_background = labels == self._background
-        found, checked = with_checked(predicted.labels, numbers, is_background, least_area=least_area)
+        is_foreground = ~is_background & (labels != UNLABELLED)
+        found, checked = with_checked(
+            predicted.labels, numbers, is_background, is_foreground=is_foreground, least_area=least_area
+        )
         if model is None:
             return FoundObjects(found, checked, values, "")
-        is_as_predicted = not checked and not (is_background & (predicted.labels > 0)).any()
+        is_as_predicted = not checked and np.array_equal(found > 0, predicted.labels > 0)
         return FoundObjects(
             found,
             checked,
@@ -246,6 +253,8 @@ class ObjectEditor:
             raise InputError(f"{key}: reach {reach!r}: give a number of pixels above 0")
         try:
             predicted = self._predict(key)
+        except BusyError:
+            raise
         except InputError:  # the image alone
             predicted = self._nothing(drawing)
         if reach is None:

@@ -61,7 +61,7 @@ from segkit.live.features import Box, ImageFeatures
 from segkit.live.folder import FolderRunner
 from segkit.live.learner import Labelled, Learner, LiveModel, digest_labels
 from segkit.live.network import NetworkTrainer
-from segkit.live.objects import ObjectEditor, PredictedObjects
+from segkit.live.objects import BusyError, ObjectEditor, PredictedObjects
 from segkit.live.project import Project
 from segkit.objects.annotated import AnnotatedRegions, splitter_of
 from segkit.segmentation.object_model import ObjectModel
@@ -79,6 +79,8 @@ QUIET_TO_LOOK_AHEAD = 1.5
 SECONDS_TO_SAVE_AGAIN = 2.0
 # Images whose features stay at hand.
 IMAGES_AT_HAND = 8
+# The model that has segmented a folder: an export in between does not change it.
+_RUN_MODEL = "results.segkit"
 _PROGRESS, _MODEL, _OPTIONS, _NETWORK, _RESULTS = (
     "progress.json",
     "model.segkit",
@@ -215,7 +217,7 @@ class LiveSession:
         )
         self._folders = FolderRunner(
             self.results,
-            lambda: self._emit(self.run),
+            self._tell_run,
             lambda told: self._emit(Failed(told)),
         )
         # of the labels as they are, None if it is to be found out; that of the network read last
@@ -223,6 +225,7 @@ class LiveSession:
         self._read: tuple[str, OpenedModel] | None = None
         self._network: OpenedModel | None = None  # of the labels as they are
         self._told_network: Network | None = None
+        self._telling = threading.Lock()  # what is told last is true
         self.objects = ObjectEditor(project, self._objects_of, self._labels_changed)
         self._live = True
         self._listeners: list[Listener] = []
@@ -524,7 +527,7 @@ class LiveSession:
     ) -> None:
         """Segment all images of the project, or of another folder, and measure their objects.
 
-        The model is exported first, as by `export`; then a process of its own works as ``segkit predict --objects
+        The model is trained first, as by `export`; then a process of its own works as ``segkit predict --objects
         --overlay`` does, and `Run` events say how far it is. An opened model that is shown is used as it is. What was
         labelled or checked in images of the project takes the place of what is predicted there.
 
@@ -535,7 +538,7 @@ class LiveSession:
         output : str or Path, optional
             Folder of the results, ``results`` in the folder of the project by default. What is up to date there stays.
         retrain : bool, default=True
-            Train the model on all labels. If False, the model exported last is used: only images whose labels have
+            Train the model on all labels. If False, the model of the last run is used: only images whose labels have
             changed are made anew.
 
         Raises
@@ -551,27 +554,51 @@ class LiveSession:
         source = self.project.source if images is None else Path(images)
         if not source.exists():
             raise InputError("no such folder: give one on the machine where segkit runs", source=source)
-        with self._news:
-            if self.run.state in ("training", "segmenting"):
-                raise InputError("a folder is being segmented already: wait for its end, or cancel it")
-            self._folders.training, self._folders.is_cancelled = Report(), False
-        is_own = source.resolve() == self.project.source.resolve()
         assert self.results is not None
         output = self.results if output is None else Path(output)
+        self._refuse_labels(output)
+        with self._news:
+            if self._closing:
+                raise InputError(_CLOSED)
+            if self.run.state in ("training", "segmenting"):
+                raise InputError("a folder is being segmented already: wait for its end, or cancel it")
+            self._folders.training = Report()
+            self._folders.cancelled.clear()
+        place, root = source.resolve(), self.project.source.resolve()
+        has_labels = place.is_relative_to(root) and bool(self.project.annotated())
+        project = self.project.output if has_labels else None
         try:
-            self._emit(self.run)
+            self._tell_run()
             segmenter = self._segmenter_of_run(retrain=retrain)
-            if not self._folders.is_cancelled:
-                self._folders.segment(segmenter, source, output, self.project.output if is_own else None)
+            if not self._folders.cancelled.is_set():
+                self._folders.segment(segmenter, source, output, project, is_own=place == root)
+                if self._folders.cancelled.is_set():  # meanwhile
+                    self._folders.cancel()
         except _InterruptedError:
             pass
         finally:
             self._folders.training = None
+            self._tell_run()
+
+    def _refuse_labels(self, output: Path) -> None:
+        """Refuse to write results among the labels."""
+        assert isinstance(self.project, Project)
+        place = output.resolve()
+        for own in (self.project.masks, self.project.objects, self.project.output / _NETWORK):
+            if place.is_relative_to(own.resolve()):
+                raise InputError(f"{own} holds what you drew and trained: give another folder of results")
+        if place == self.project.output.resolve():
+            raise InputError(
+                f"{output} is the folder of the labels: give another one, such as {self.results}"
+            )
+
+    def _tell_run(self) -> None:
+        with self._telling:
             self._emit(self.run)
 
     def cancel_run(self) -> None:
         """End the segmentation of a folder, if one goes on; what is written stays."""
-        self._folders.is_cancelled = True
+        self._folders.cancelled.set()
         self._folders.cancel()
 
     def _segmenter_of_run(self, *, retrain: bool) -> Segmenter:
@@ -582,19 +609,19 @@ class LiveSession:
         if self._source == "model" and self._opened is not None:
             segmenter = self._opened.segmenter
         else:
-            model = self.project.output / _MODEL
+            model = self.project.output / _RUN_MODEL
             if retrain:
-                self.export(progress=Reporter(self._note_training))
+                self.export(model=model, progress=Reporter(self._note_training))
             elif not model.is_file():
-                raise InputError("no model was exported yet: segment all images first")
+                raise InputError("no model has segmented this folder yet: segment all images first")
             segmenter = load(model)
         return segmenter.with_objects(**self._config.objects.changes)
 
     def _note_training(self, told: Report) -> None:
-        if self._folders.is_cancelled:
+        if self._folders.cancelled.is_set():
             raise _InterruptedError
         self._folders.training = told
-        self._emit(self.run)
+        self._tell_run()
 
     def predict(self, key: str) -> tuple[NDArray[np.uint8], FloatArray]:
         """Predict a whole image with the model as it is.
@@ -1058,7 +1085,7 @@ class LiveSession:
     def _objects_of(self, key: str) -> PredictedObjects:
         """Find the objects of an image with the model as it is."""
         if self._is_exporting:
-            raise InputError(
+            raise BusyError(
                 "the model is being exported, which may take minutes: correct objects when it is done"
             )
         with self._work:

@@ -19,12 +19,18 @@ _COVERED = 0.5
 
 
 def with_checked(
-    found: LabelArray, checked: LabelArray, is_background: NDArray[np.bool_], *, least_area: float = 0
+    found: LabelArray,
+    checked: LabelArray,
+    is_background: NDArray[np.bool_],
+    *,
+    is_foreground: NDArray[np.bool_] | None = None,
+    least_area: float = 0,
 ) -> tuple[LabelArray, tuple[int, ...]]:
-    """Put checked objects in the place of those that were found there, and take background out.
+    """Put checked objects in the place of those that were found there, take background out, and add foreground.
 
     Of an object that is checked in part, the rest stays if it is the larger part. Where an object lies in pieces, each is an
-    object; what is left of one that was found may be too small for it.
+    object; what is left of one that was found may be too small for it. Foreground without an object belongs to the object
+    that it touches, or is one of its own.
 
     Parameters
     ----------
@@ -32,6 +38,8 @@ def with_checked(
         Numbers of objects, 0 elsewhere.
     is_background : ndarray of shape (H, W), bool
         Pixels that are known to be of no object.
+    is_foreground : ndarray of shape (H, W), bool, optional
+        Pixels that are known to be of an object.
     least_area : float, default=0
         Smaller pieces are left out, in pixels.
 
@@ -56,8 +64,29 @@ def with_checked(
     n_whole, n_pieces = int(whole.max(initial=0)), int(pieces.max(initial=0))
     joined = np.where(pieces > 0, pieces + n_whole, whole)
     joined = np.where(own > 0, own + n_whole + n_pieces, joined)
+    if is_foreground is not None:
+        joined = _with_foreground(joined, is_foreground & (own == 0), own > 0, least_area)
     numbers = give_numbers(joined)
     return numbers, tuple(np.unique(numbers[checked > 0]).tolist())
+
+
+def _with_foreground(
+    objects: LabelArray, is_foreground: NDArray[np.bool_], is_checked: NDArray[np.bool_], least_area: float
+) -> LabelArray:
+    """Give foreground that is of no object to the unchecked one that it touches, or make it one if it is large."""
+    lacking = is_foreground & (objects == 0)
+    if not lacking.any():
+        return objects
+    grown = np.where(is_checked, 0, objects)
+    pieces, n_pieces = ndimage.label(lacking)
+    touches = np.zeros(n_pieces + 1, dtype=bool)
+    touches[np.unique(pieces[ndimage.binary_dilation(grown > 0)])] = True
+    is_new = ~touches & (np.bincount(pieces.ravel()) >= max(least_area, 1))
+    is_new[0] = False
+    markers = np.where(is_new[pieces], pieces + int(objects.max(initial=0)), grown)
+    mask = (markers > 0) | (lacking & touches[pieces])
+    filled = watershed(np.zeros(objects.shape), markers, mask=mask)  # type: ignore[no-untyped-call]
+    return np.asarray(np.where(is_checked, objects, filled), dtype=np.int32)
 
 
 def pixels_of_line(line: Sequence[tuple[float, float]], shape: tuple[int, ...]) -> NDArray[np.bool_]:

@@ -48,7 +48,7 @@ def grow(
     ((int, int), ndarray of bool)
         First row and column of a window, and the mask of the object in it: one piece without holes that holds the pixel.
     """
-    radius = ceil(_ROOM * max(reach, 2.0)) + 2
+    radius = ceil(_ROOM * min(max(reach, 2.0), np.hypot(*image.shape[:2]))) + 2
     first = [max(0, side - radius) for side in at]
     window = tuple(slice(low, side + radius + 1) for low, side in zip(first, at, strict=True))
     step = ceil((2 * radius + 1) / _LONGEST)

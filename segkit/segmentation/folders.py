@@ -262,6 +262,8 @@ def segment_folder(
         outcome = run.run(make, make_slide, workers)
         if outcome.masks:
             _note_classes(output / HIDDEN / CLASSES, segmenter.label_map_)
+        if corrections is not None and not run.n_corrected:
+            notes.append("no image has labels in the project that was given for corrections")
         if is_folder:
             notes += notes_on_removed(record, names)
         n_channels = int(segmenter.n_image_channels_) // reading.n_planes
@@ -319,6 +321,7 @@ class _FolderRun:
     corrections: Corrections | None = None
     looks: dict[str, Appearance] = field(default_factory=dict)
     n_kept: int = 0
+    n_corrected: int = 0
     _row_of: dict[str, ImageRow] = field(default_factory=dict)
     _source_of: dict[str, str] = field(default_factory=dict)
     _tables_are_true: bool = True
@@ -406,12 +409,13 @@ class _FolderRun:
         # before the image is read: if it is replaced meanwhile, the next run takes it for changed
         by_region = job.level is not None
         source = digest_values(stats_of(job.source)) if by_region else digest_file(job.source)
-        if self.corrections is not None and (digest := self.corrections.digest(job.name)):
+        if self.corrections is not None and (digest := self.corrections.digest(job)):
             if by_region:
                 raise InputError(
                     f"{job.source} is read by region, where labels are not taken over: segment it without corrections"
                 )
             source = digest_values({"image": source, "labels": digest})
+            self.n_corrected += 1
         self._source_of[job.name] = source
         if by_region:
             self._refuse_clash(job, [job.mask])  # not after hours

@@ -139,8 +139,8 @@ class Corrected(NamedTuple):
 class Corrections(Protocol):
     """What people labelled and checked, see `segkit.live.corrections`."""
 
-    def digest(self, name: str) -> str:
-        """Hash the labels of an image file, by its path in the folder of images; "" without any."""
+    def digest(self, job: Job) -> str:
+        """Hash the labels of an image file; "" without any."""
 
     def correct(self, job: Job, stored: Pages, found: Sequence[Segmentation]) -> list[Corrected]:
         """Correct what was found in the pages of a file."""

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -511,8 +512,31 @@ def test_results_show_nothing_else(tab, get, project):
         assert get("/results/picture", **params).status_code == 404
     for kind in ("record", "overlay", "%2e%2e%2fsecret.png"):
         assert get(f"/results/{kind}").status_code == 404
+    for image in ("a\0.png", "/", ".", ""):
+        assert get("/results/picture", image=image, **asked).status_code == 404
+    assert get("/results/picture", image="a.png", page=0, pages=2**31 - 1).status_code == 404
+    (project.output / "results" / "images.csv").unlink()
+    assert get("/results/images.csv").text == "images.csv is gone: segment the folder again\n"
+    os.utime(project.output / "results" / "objects.csv", (0, 0))  # before ZIP files begin to count
+    assert get("/results/files").status_code == 200
+    (project.output / "results" / "summary.csv").write_text("image\n\xe4\n", encoding="latin-1")
+    assert get("/results/rows").status_code == 404
     (project.output / "results" / "summary.csv").unlink()
     assert "cannot be read (No such file or directory): segment the folder again" in get("/results/rows").text
+
+
+def test_a_table_without_objects_has_its_columns(tab, get, project):
+    tab.send({"op": "segment", "images": None, "output": None, "retrain": True})
+    tab.until("run", state="done")
+    (project.output / "results" / "objects.csv").write_text("image,label,area\n")
+    assert get("/results/objects").json() == {"image": [], "label": [], "area": []}
+
+
+def test_another_folder_has_no_image_to_correct(tab, get, session):
+    tab.send({"op": "segment", "images": None, "output": None, "retrain": True})
+    tab.until("run", state="done")
+    session.run = replace(session.run, is_own=False)
+    assert get("/results/rows").json()["known"] == []
 
 
 def test_labels_are_checked(tab):

@@ -88,7 +88,11 @@ def test_a_folder_is_opened_and_its_page_takes_the_place(client, root):
     headers = {"origin": f"http://{HOST}", "host": HOST}
     with client.websocket_connect(f"/ws?token={TOKEN}&page=one", headers=headers) as socket:
         assert b"hello" in socket.receive_bytes()
-    assert client.get("/folders").status_code == 404
+    for answer in (client.get("/folders"), opened(client, images=str(root / "one"))):
+        assert (answer.status_code, answer.text) == (
+            409,
+            "a project was opened in another tab: reload the page\n",
+        )
 
 
 def test_what_is_wrong_is_told_and_the_start_page_stays(client, root):
@@ -98,6 +102,8 @@ def test_what_is_wrong_is_told_and_the_start_page_stays(client, root):
         ({"images": ""}, "reload the page and try again"),
         ({"images": 3}, "reload the page and try again"),
         ({}, "reload the page and try again"),
+        ({"images": str(root / "one"), "output": "a\0b"}, "null"),
+        ({"images": "x" * 4000}, "name"),
     ):
         answer = opened(client, **asked)
         assert answer.status_code == 404
@@ -120,6 +126,9 @@ def test_projects_opened_lately_come_back(root):
         remember(root / name, root.parent / f"{name}-out")
     assert [one["images"] for one in read_recent()] == [str(root / "one"), str(root / "two")]
     (root.parent / "one-out").rmdir()
+    assert [one["images"] for one in read_recent()] == [str(root / "two")]
+    recent = root.parent / "cache" / "recent.json"
+    recent.write_text(json.dumps([{"images": "x" * 4000, "output": "a\0b"}, *json.loads(recent.read_text())]))
     assert [one["images"] for one in read_recent()] == [str(root / "two")]
     for damage in ("", "[3]", "{}", '[{"images": 1}]'):
         (root.parent / "cache" / "recent.json").write_text(damage)

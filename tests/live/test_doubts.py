@@ -69,6 +69,18 @@ def test_doubts_against_a_loop(rng):
     np.testing.assert_allclose([one.share for one in found], [one[3] for one in expected])
 
 
+def test_where_no_label_can_be_checked_it_is_told(cache):
+    """Each class has labels in one image only: held out, nothing knows it."""
+    scenes = {key: blobs((128, 160), seed)[0] for seed, key in enumerate("ab")}
+    with LiveSession(ArrayProject(scenes), cache=cache) as session:
+        for value, key in enumerate("ab"):
+            session.paint(key, (0, 0), np.ones((40, 40), dtype=bool), value)
+        told = complaint(InputError, session.check_labels)
+        assert told.startswith(
+            "no label can be checked yet: draw strokes of each class in two images or more"
+        )
+
+
 @pytest.mark.parametrize("keys", ["a", "abcdefg"])
 def test_labels_made_wrong_come_first(cache, keys):
     """Of one image blocks are held out, of several whole images."""

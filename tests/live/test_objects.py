@@ -182,6 +182,13 @@ def test_an_object_is_grown_from_its_middle(drawn):
     assert (grown & cell).sum() / (grown | cell).sum() > 0.8
 
 
+def test_nothing_is_grown_while_a_model_is_exported(drawn):
+    drawn._is_exporting = True
+    with pytest.raises(InputError, match="the model is being exported"):
+        drawn.objects.grow("a", (50, 24))
+    drawn._is_exporting = False
+
+
 def test_an_object_is_grown_on_the_image_alone(session):
     truth, _ = cells()
     session.objects.grow("a", (50, 24), reach=10)

@@ -6,6 +6,8 @@ from scipy import ndimage
 
 from segkit.objects.correct import cut, pixels_of_line, with_checked
 
+NONE9 = np.zeros((9, 12), dtype=np.int32)
+
 NONE = np.zeros((20, 30), dtype=np.int32)
 
 
@@ -111,3 +113,34 @@ def test_a_line_that_ends_inside_cuts_nothing():
     mask = boxes((2, 2, 9, 16)) > 0
     np.testing.assert_array_equal(cut_along(mask, [(0, 8), (6, 8)]), mask.astype(int))
     np.testing.assert_array_equal(cut_along(mask, [(0, 25), (12, 25)]), mask.astype(int))
+
+
+def test_labelled_foreground_joins_what_it_touches_or_is_an_object():
+    found = np.zeros((9, 12), dtype=np.int32)
+    found[1:4, 1:4] = 1
+    found[6:8, 6:8] = 2
+    foreground = np.zeros(found.shape, dtype=bool)
+    foreground[2, 3:6] = True  # from the first object to the right
+    foreground[1:4, 9:11] = True  # far from all
+    foreground[8, 0] = True  # too small for one
+    labels, numbers = with_checked(found, NONE9, NONE9 > 0, is_foreground=foreground, least_area=3)
+    assert numbers == ()
+    assert len(np.unique(labels)) == 4
+    np.testing.assert_array_equal(
+        labels == labels[1, 1],
+        (found == 1) | (foreground & (np.arange(12) < 6) & (np.arange(9) == 2)[:, None]),
+    )
+    np.testing.assert_array_equal(labels == labels[2, 9], foreground & (np.arange(12) > 8))
+    np.testing.assert_array_equal(labels == labels[6, 6], found == 2)
+    assert labels[8, 0] == 0
+
+
+def test_a_checked_object_does_not_grow_by_foreground_beside_it():
+    checked = np.zeros((9, 12), dtype=np.int32)
+    checked[2:6, 2:6] = 4
+    foreground = np.zeros(checked.shape, dtype=bool)
+    foreground[2:6, 2:9] = True
+    labels, numbers = with_checked(NONE9, checked, NONE9 > 0, is_foreground=foreground)
+    np.testing.assert_array_equal(np.isin(labels, numbers), checked > 0)
+    np.testing.assert_array_equal(labels > 0, foreground)
+    assert len(np.unique(labels)) == 3

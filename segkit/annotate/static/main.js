@@ -22,7 +22,7 @@ const SURE = 0.7; // "Looks right" asks for images whose expected object IoU is 
 
 let image = null; // the shown one, as its message describes it
 let wanted = null; // key of the image that was asked for
-let jumpTo = null; // part of it that is to be shown
+let jumpTo = null; // part of an image that is to be shown once it is there
 let checked = null; // how good the shown prediction is expected to be
 let lookTimer = null;
 let network = { state: "none", shown: "kernel machine", text: "", done: 0, seconds_left: null, object_iou: null };
@@ -153,7 +153,8 @@ const connection = new Connection({
     byId("readout").textContent = ""; // it was of the former image
     marks.pointed = null;
     view.setImage(message.height, message.width);
-    if (jumpTo) jump(message.image, jumpTo);
+    if (jumpTo?.key === message.image) jump(message.image, jumpTo.box);
+    jumpTo = null;
   },
   labels(message, values) {
     if (message.image !== image?.image) return;
@@ -377,7 +378,7 @@ function setDoubts({ doubts }) {
 /** Show a part of an image, and mark it; of another image, once it is there. */
 function jump(key, box) {
   if (image?.image !== key) {
-    jumpTo = box;
+    jumpTo = { key, box };
     show(key);
     return;
   }

@@ -77,7 +77,7 @@ export class ObjectPanel {
     const numbers = Object.keys(this.table).filter((name) => !PLACES.has(name) && !/^(bbox|centroid)/.test(name));
     const chosen = byId("table-column").value;
     byId("table-column").replaceChildren(...numbers.map((name) => new Option(name, name)));
-    byId("table-column").value = numbers.includes(chosen) ? chosen : numbers[0];
+    byId("table-column").value = numbers.includes(chosen) ? chosen : numbers[0] ?? "";
     byId("table-file").href = file;
     this.drawRows();
     this.drawHistogram();
@@ -109,7 +109,7 @@ export class ObjectPanel {
   }
 
   drawHistogram() {
-    const values = this.table[byId("table-column").value].filter((value) => value !== null);
+    const values = (this.table[byId("table-column").value] ?? []).filter((value) => value !== null);
     if (!values.length) {
       byId("histogram").textContent = "No values.";
       return;

@@ -1,5 +1,8 @@
 // The start page: folders of the machine where segkit runs, and projects that were opened lately.
 
+const LOST = "The connection to segkit is lost. Start it again, and open the address that it prints.";
+const OPENED = 409; // another tab has opened a project
+
 const byId = (id) => document.getElementById(id);
 let here = null; // the folder that is shown
 
@@ -27,11 +30,16 @@ function fail(text) {
 }
 
 async function show(path = "") {
-  const answer = await fetch(`/folders?${new URLSearchParams({ path })}`);
-  if (!answer.ok) {
-    fail((await answer.text()).trim());
+  const answer = await fetch(`/folders?${new URLSearchParams({ path })}`).catch(() => null);
+  if (answer === null) {
+    fail(LOST);
     return;
   }
+  if (answer.status === OPENED) location.reload();
+  else if (!answer.ok) {
+    fail((await answer.text()).trim());
+  }
+  if (!answer.ok) return;
   fail("");
   const listed = await answer.json();
   here = listed.path;
@@ -51,10 +59,10 @@ async function open(folder, output, classes) {
   byId("open-folder").disabled = true;
   try {
     const answer = await fetch("/open", { method: "POST", body: JSON.stringify({ images: folder, output, classes }) });
-    if (answer.ok) location.reload();
+    if (answer.ok || answer.status === OPENED) location.reload();
     else fail((await answer.text()).trim());
   } catch {
-    fail("The connection to segkit is lost. Start it again, and open the address that it prints.");
+    fail(LOST);
   } finally {
     byId("opening").textContent = "";
     byId("open-folder").disabled = false;
