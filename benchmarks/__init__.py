@@ -7,6 +7,7 @@ STUDIES: dict[str, str] = {
     "attribution": "benchmarks.attribution",
     "objects": "benchmarks.objects",
     "strokes": "benchmarks.strokes",
+    "afternoon": "benchmarks.afternoon",
     "advice": "benchmarks.advice",
     "coverage": "benchmarks.coverage",
     "calibration": "benchmarks.calibration",

@@ -52,6 +52,14 @@ def annotate(
     ] = None,
     set_: SetOption = None,
     channels: ChannelsOption = None,
+    network: Annotated[
+        Path | None,
+        typer.Option(
+            "--network",
+            help="YAML file of what the button Train a network trains; configs/tuned.yaml by default, whose first weights "
+            "are downloaded once. Another one may name a file of them.",
+        ),
+    ] = None,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of the page on this machine; 0 for any free one.")
     ] = 0,
@@ -74,6 +82,7 @@ def annotate(
     names = None if classes is None else [name.strip() for name in classes.split(",")]
     named = None if names is None else check_classes(classes_of(dict(enumerate(names))))
     trained = None if model is None else load(model)
+    of_network = None if network is None else Config.load(network)
     reading = _reading(settings.data.reading, None if trained is None else trained.reading_)
     read_alike = settings.data.model_copy(
         update={"axes": reading.axes, "range": reading.range, "channels": reading.selected}
@@ -91,7 +100,7 @@ def annotate(
         for message in project.messages:
             echo(one_line(message))
         try:
-            session = LiveSession(project, config=settings, model=trained)
+            session = LiveSession(project, config=settings, model=trained, network=of_network)
         except BaseException:
             project.close()
             raise
