@@ -253,7 +253,7 @@ def run(study: Study) -> None:
             return
         options: list[str] = []
         if study.weights:
-            tuned = {"name": "tuned", "weights": study.weight("mobilenet_v2_rgb_f32.npz")}
+            tuned = {"name": "tuned", "weights": study.weight("mobilenet_v2")}
             recipe = {"bank": [{"name": "stacked", "banks": [tuned, {"name": "multiscale"}]}]}
             (folder / "network.yaml").write_text(yaml.safe_dump(recipe))
             options = ["--network", str(folder / "network.yaml")]
