@@ -116,6 +116,16 @@ class GrowObject(_Strict):
     value: Annotated[int, Field(ge=0, le=255)] | None
 
 
+class ClassifyObject(_Strict):
+    """Give the object at a pixel a class, counted like strokes."""
+
+    op: Literal["classify_object"]
+    image: Key
+    seq: Number
+    at: tuple[Place, Place]
+    value: Annotated[int, Field(ge=0, le=255)]
+
+
 class SetClasses(_Strict):
     """All classes anew."""
 
@@ -197,7 +207,7 @@ class PictureQuery(BaseModel):
     small: bool = False
 
 
-Change = Stroke | Command | Correct | DrawObject | GrowObject
+Change = Stroke | Command | Correct | DrawObject | GrowObject | ClassifyObject
 Message = (
     About
     | View

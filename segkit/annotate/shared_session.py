@@ -202,6 +202,7 @@ class SharedSession:
                 | messages.Correct()
                 | messages.DrawObject()
                 | messages.GrowObject()
+                | messages.ClassifyObject()
             ):
                 try:
                     if message.seq > self._last.get(page, 0):
@@ -294,6 +295,8 @@ class SharedSession:
                 session.objects.draw(image, message.corner, mask, value=message.value)
             case messages.GrowObject():
                 session.objects.grow(image, message.at, reach=message.reach, value=message.value)
+            case messages.ClassifyObject():
+                session.objects.classify(image, message.at, message.value)
             case messages.Correct(op="accept_object"):
                 session.objects.accept(image, message.points[0])
             case messages.Correct(op="delete_object"):

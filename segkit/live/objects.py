@@ -172,6 +172,11 @@ class ObjectEditor:
         drawing = self._project.labels(key)
         return self._tell(key, drawing.put((0, 0), everything, values[found.labels], found.labels))
 
+    def classify(self, key: str, at: Point, value: int) -> Patch:
+        """Give the object at a pixel the class of a mask value; it is checked then."""
+        self._check_class(key, value)
+        return self._put(key, [(self._mask_at(self.find(key), key, at), value, True)])
+
     def delete(self, key: str, at: Point) -> Patch:
         """Make the object at a pixel background."""
         return self._put(key, [(self._mask_at(self.find(key), key, at), self._background, False)])
@@ -222,10 +227,8 @@ class ObjectEditor:
         drawn = _placed(drawing, _as_pixel(corner, key), mask)
         if not drawn.any():
             raise InputError(f"{key}: the object lies outside the image: draw it inside")
-        classes = [one.value for one in self._project.classes]
-        if value is not None and not (is_whole(value, least=0) and value in classes[1:]):
-            told = ", ".join(map(str, classes[1:]))
-            raise InputError(f"{key}: value {value!r} is no class of objects: give one of {told}")
+        if value is not None:
+            self._check_class(key, value)
         try:
             found = self.find(key)
         except InputError:  # nothing is predicted yet
@@ -261,6 +264,12 @@ class ObjectEditor:
             reach = _REACH * (Splitter() if predicted.model is None else predicted.model.splitter).radius
         corner, mask = grow(self._project.image(key), predicted.foreground, (row, col), reach)
         return self.draw(key, corner, mask, value=value)
+
+    def _check_class(self, key: str, value: int) -> None:
+        classes = [one.value for one in self._project.classes[1:]]
+        if not (is_whole(value, least=0) and value in classes):
+            told = ", ".join(map(str, classes))
+            raise InputError(f"{key}: value {value!r} is no class of objects: give one of {told}")
 
     def _nothing(self, drawing: Drawing) -> PredictedObjects:
         """Return a prediction of background alone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from segkit.napari.layers import BACKGROUND, index_of, like
 from segkit.napari.learning import TrainingPlane
 
 PREDICTION, UNCERTAINTY, OBJECTS = "segkit prediction", "segkit uncertainty", "segkit objects"
+DOUBTS = "segkit doubts"
 _MADE_BY_SEGKIT = "segkit"
 
 
@@ -58,6 +60,15 @@ class Results:
         layer = self._layer(shown, name)
         layer.data[index_of(shown.place)] = values
         layer.refresh()
+
+    def mark(self, shown: TrainingPlane, boxes: Mapping[int, tuple[int, int, int, int]]) -> None:
+        """Draw the outlines of boxes of a plane, each with its number."""
+        sides = [side for side, at in zip(shown.labels.data.shape, shown.place, strict=True) if at is None]
+        values = np.zeros(sides, dtype=np.int32)
+        for number, (top, left, bottom, right) in boxes.items():
+            values[top:bottom, [left, right - 1]] = number
+            values[[top, bottom - 1], left:right] = number
+        self.write(shown, DOUBTS, values)
 
     def clear(self, shown: TrainingPlane) -> None:
         """Take the prediction of a plane away."""

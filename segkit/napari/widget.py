@@ -32,15 +32,16 @@ from qtpy.QtWidgets import (
 )
 
 from segkit.errors import InputError, SegkitError, count
-from segkit.live import Expected, Failed, FeatureCache, HandOver, Objects, Prediction, Status
+from segkit.live import Doubt, Expected, Failed, FeatureCache, HandOver, Network, Objects, Prediction, Status
 from segkit.live.events import explain
 from segkit.napari.layers import BACKGROUND, Place, check_shapes, labels_shape, like
 from segkit.napari.learning import Learning, TrainingPlane
-from segkit.napari.results import OBJECTS, PREDICTION, Results, as_labels, is_made
+from segkit.napari.results import DOUBTS, OBJECTS, PREDICTION, Results, as_labels, is_made
 
 # Milliseconds without a change before painted labels are read, and between two updates of the layers.
 _PAUSE = 80
 _REFRESH = 40
+_TRAIN = "Train a network"
 _HELP = (
     "Paint label <b>1</b> on the background and <b>2</b>, <b>3</b>, … on what you look for: a class for each label. "
     "Label 0 means not annotated; the eraser takes annotation away. A few strokes are enough. "
@@ -160,10 +161,21 @@ class SegmentWidget(QWidget):
             "Save model…", "Train on all labels and write a .segkit file", self._ask_and_save
         )
         buttons = _row(self.predict_button, self.objects_button, self.save_button)
+        self.network_button = _button(
+            _TRAIN,
+            "Minutes instead of seconds; its prediction is shown until labels change",
+            self.train_network,
+        )
+        self.check_button = _button(
+            "Check my labels",
+            "Mark labels that a model contradicts which has not seen them",
+            self.check_labels,
+        )
+        more_buttons = _row(self.network_button, self.check_button)
 
         # what goes on, what the last button gave, and how well it does
-        self.status, self.result, self.expected = (QLabel() for _ in range(3))
-        for label in (self.status, self.result, self.expected):
+        self.status, self.result, self.expected, self.network = (QLabel() for _ in range(4))
+        for label in (self.status, self.result, self.expected, self.network):
             label.setWordWrap(True)
         self.result.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.progress = QProgressBar()
@@ -176,7 +188,8 @@ class SegmentWidget(QWidget):
         layout.addWidget(self.live_box)
         layout.addWidget(self.uncertainty_box)
         layout.addLayout(buttons)
-        for widget in (self.progress, self.status, self.expected, self.result):
+        layout.addLayout(more_buttons)
+        for widget in (self.progress, self.status, self.expected, self.network, self.result):
             layout.addWidget(widget)
         layout.addStretch(1)
 
@@ -340,6 +353,37 @@ class SegmentWidget(QWidget):
             else:
                 self.result.setText("Counting as soon as the whole plane is predicted")
 
+    def train_network(self) -> None:
+        """Train a network on all labels in a process of its own, or end the training that goes on."""
+        with self._showing_errors():
+            learning, _ = self._begin()
+            session = learning.session
+            if session.network.state == "training":
+                self._in_background("Ending the training", session.cancel_network, lambda _: None)
+            else:
+                self._in_background("Training a network", session.train_network, lambda _: None)
+
+    def check_labels(self) -> None:
+        """Mark labels that are contradicted by a model which has not seen them."""
+        with self._showing_errors():
+            learning, _ = self._begin()
+            self._in_background("Checking the labels", learning.session.check_labels, self._show_doubts)
+
+    def _show_doubts(self, doubts: tuple[Doubt, ...]) -> None:
+        """Draw a box around each doubt, with its rank."""
+        for key, shown in [] if self.learning is None else list(self.learning.planes.items()):
+            self._results.mark(
+                shown, {rank: one.box for rank, one in enumerate(doubts, start=1) if one.key == key}
+            )
+        if not doubts:
+            self.result.setText("No label is contradicted.")
+            return
+        first = doubts[0]
+        self.result.setText(
+            f"{count(len(doubts), 'label')} may be wrong, marked in the layer {DOUBTS}, the surest with 1: in {first.key}, "
+            f"label {first.value}, perhaps {first.predicted} ({first.share:.0%})."
+        )
+
     def save_model(self, path: str | Path) -> None:
         """Train on all labels and write the model, in the background."""
         with self._showing_errors():
@@ -487,6 +531,8 @@ class SegmentWidget(QWidget):
                 self._objects[news.key] = news
                 if news.key == self._wants_objects:
                     self._show_objects(news)
+            elif isinstance(news, Network):
+                self._show_network(news)
             elif isinstance(news, Failed):
                 self._show_error(news.message)
         for layer in changed.values():
@@ -525,6 +571,14 @@ class SegmentWidget(QWidget):
         if shown is not None:
             self._results.write(shown, OBJECTS, news.labels)
             self.result.setText(f"{count(news.count, 'object')} in {news.key}: {news.rule}")
+
+    def _show_network(self, news: Network) -> None:
+        is_training = news.state == "training"
+        self.network_button.setText("Cancel the network" if is_training else _TRAIN)
+        left = "" if news.seconds_left is None else f", {news.seconds_left / 60:.0f} min left"
+        by = {"network": "The network predicts. ", "kernel machine": "", "model": ""}[news.shown]
+        share = f": {news.done:.0%}{left}" if is_training else ""
+        self.network.setText(f"{by}{news.text}{share}" if news.state != "none" else "")
 
     def _saved(self, written: HandOver) -> None:
         self.result.setText(

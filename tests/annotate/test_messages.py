@@ -27,6 +27,7 @@ VALID = [
     {"op": "split_objects", "image": "a", "seq": 6, "points": [[-3, 4], [5, 2000]]},
     {"op": "draw_object", "image": "a", "seq": 7, "corner": [1, 2], "shape": [3, 4], "value": 2},
     {"op": "grow_object", "image": "a", "seq": 8, "at": [3, 4], "reach": 9.5, "value": None},
+    {"op": "classify_object", "image": "a", "seq": 9, "at": [3, 4], "value": 2},
     {"op": "segment", "images": None, "output": "there", "retrain": False},
     {"op": "cancel_run"},
     {"op": "check_labels"},

@@ -500,6 +500,18 @@ def test_objects_are_corrected(page, running):
     wait_for(lambda: not objects_of(running).checked)
 
 
+def test_an_object_is_given_the_chosen_class(page, running):
+    find_an_object(page)
+    page.keys("1")
+    page.keys("c")
+    page.click_at((30, 10))
+    wait_for(lambda: "Choose the class that the object is to have" in page.id("readout").text)
+    assert not objects_of(running).checked
+    page.keys("2")
+    page.click_at((30, 10))
+    wait_for(lambda: objects_of(running).checked)
+
+
 def test_an_object_is_grown_by_a_drag_or_a_click(page, running):
     find_an_object(page)
     page.keys("g")

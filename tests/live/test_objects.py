@@ -123,6 +123,18 @@ def test_split_objects_are_merged_again(drawn):
     assert len(found.checked) == 1
 
 
+def test_an_object_is_given_a_class(drawn):
+    drawn.set_classes([*drawn.project.classes, LabelClass(2, "dead", "#ff0000")])
+    mask = drawn.objects.find("a").labels
+    mask = mask == mask[50, 24]
+    drawn.objects.classify("a", (50, 24), 2)
+    assert (drawn.project.labels("a").labels[mask] == 2).all()
+    found = drawn.objects.find("a")
+    np.testing.assert_array_equal(found.labels == found.labels[50, 24], mask)
+    table = drawn.objects.measure("a")
+    assert table["class"][table["label"] == found.labels[50, 24]].tolist() == ["dead"]
+
+
 def test_a_deleted_object_is_background(drawn):
     mask = drawn.objects.find("a").labels
     mask = mask == mask[20, 20]
@@ -418,6 +430,8 @@ def test_the_class_is_that_of_most_pixels(tmp_path, cache):
             lambda objects: objects.draw("a", (9, 0), np.ones((2, 2))),
             r"mask of shape \(2, 2\) and dtype float64",
         ),
+        (lambda objects: objects.classify("a", (20, 20), 0), "value 0 is no class of objects: give one of 1"),
+        (lambda objects: objects.classify("a", (2, 2), 1), "no object at row 2, column 2"),
         (lambda objects: objects.grow("a", (72, 0)), "row 72, column 0 lies outside the image"),
         (lambda objects: objects.grow("a", (7, 0.5)), "two whole numbers"),
         (lambda objects: objects.grow("a", (7, 0), reach=-1), "reach -1: give a number of pixels above 0"),

@@ -29,6 +29,7 @@ import segkit
 from segkit.errors import InputError
 from segkit.images import UNLABELLED
 from segkit.live import FeatureCache
+from segkit.live.background import Report
 from segkit.napari import predict_layer, train_on_layers
 from segkit.napari.layers import annotated_places, image_plane, labels_plane, labels_shape
 from segkit.napari.widget import SegmentWidget
@@ -373,6 +374,46 @@ def test_objects_are_numbered_and_counted(widget, viewer):
     assert until(lambda: predicted(viewer, "segkit objects").any())
     assert widget.result.text().startswith("3 objects in cells: no region is annotated as a whole. Each")
     assert np.unique(viewer.layers["segkit objects"].data).tolist() == [0, 1, 2, 3]
+
+
+def test_labels_made_wrong_are_marked(widget, viewer):
+    labels = begin(widget, viewer)
+    paint_both(labels)
+    labels.brush_size = 9
+    labels.paint((30, 15), 2)  # on the dark side
+    settle(widget)
+    widget.check_labels()
+    assert until(lambda: "may be wrong" in widget.result.text())
+    assert "the surest with 1: in cells, label 2, perhaps 1" in widget.result.text()
+    marked = viewer.layers["segkit doubts"].data == 1
+    rows, columns = np.nonzero(marked)
+    assert np.hypot(rows - 30, columns - 15).min() < 9  # a piece of what was painted there
+    assert viewer.layers.selection.active is labels
+
+
+def test_a_network_is_trained_shown_and_cancelled(widget, viewer):
+    labels = begin(widget, viewer)
+    widget.train_network()
+    assert until(lambda: any("too little is labelled yet" in one for one in told()))
+    paint_both(labels)
+    settle(widget)
+    session = widget.learning.session
+    work = []
+
+    def start(*arguments, **keywords):
+        work.append(arguments)
+        session._trainer.report = Report("Training 9 networks", 0.25, 120.0)
+
+    session._trainer.train = start
+    session._trainer.cancel = lambda: (setattr(session._trainer, "report", None), session._network_changed())
+    widget.train_network()
+    assert until(lambda: widget.network_button.text() == "Cancel the network")
+    assert widget.network.text() == "Training 9 networks: 25%, 2 min left"
+    assert work
+    assert until(lambda: widget._task is None)
+    widget.train_network()
+    assert until(lambda: widget.network_button.text() == "Train a network")
+    assert widget.network.text() == ""
 
 
 def test_objects_need_a_background(widget, viewer):

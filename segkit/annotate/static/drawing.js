@@ -2,7 +2,7 @@
 
 import { UNLABELLED, boxOf, capsule, flood, packMask, polygon } from "./shapes.js";
 
-const OF_OBJECTS = new Set(["accept", "delete", "merge", "split", "outline", "grow"]); // tools that correct objects
+const OF_OBJECTS = new Set(["accept", "delete", "merge", "split", "outline", "grow", "classify"]); // tools that correct objects
 const PIECE = 250; // ms between two pieces of a stroke that are sent
 
 export class Drawing {
@@ -118,6 +118,7 @@ export class Drawing {
     const pixels = path.map(([x, y]) => [Math.floor(y), Math.floor(x)]).filter((at, i, all) => !i || String(at) !== String(all[i - 1]));
     const [first, last] = [pixels[0], pixels.at(-1)];
     if (tool === "grow") this.grow(path);
+    else if (tool === "classify") this.classify(pixels[0]);
     else if (tool === "accept" || tool === "delete") this.ofObjects({ op: `${tool}_object`, points: [first] });
     else if (pixels.length < 2) this.tell({ merge: "Draw from one object into the other.", split: "Draw a line across the object.", outline: "Draw around the object." }[tool]);
     else if (tool === "merge") this.ofObjects({ op: "merge_objects", points: [first, last] });
@@ -129,6 +130,11 @@ export class Drawing {
   grow(path) {
     const { at, reach } = circleOf(path);
     this.ofObjects({ op: "grow_object", at, reach: reach < 2 ? null : reach, value: this.classOfObject });
+  }
+
+  classify(at) {
+    if (this.value === this.background) this.tell("Choose the class that the object is to have; Delete makes it background.");
+    else this.ofObjects({ op: "classify_object", at, value: this.value });
   }
 
   /** The chosen class, or none where it is the background: then that of what lies below. */

@@ -66,7 +66,7 @@ export class Keyboard {
     const action = {
       b: () => actions.tool("brush"), e: () => actions.tool("eraser"), p: () => actions.tool("polygon"), f: () => actions.tool("fill"),
       a: () => actions.tool("accept"), d: () => actions.tool("delete"), m: () => actions.tool("merge"),
-      s: () => actions.tool("split"), g: () => actions.tool("grow"), o: () => actions.tool("outline"),
+      s: () => actions.tool("split"), g: () => actions.tool("grow"), c: () => actions.tool("classify"), o: () => actions.tool("outline"),
       "[": () => actions.resize(-1), "]": () => actions.resize(1), v: () => actions.nextMode(), l: () => actions.toggleLabels(),
       n: () => actions.suggest(), "+": () => this.view.zoom(1.25), "=": () => this.view.zoom(1.25), "-": () => this.view.zoom(0.8),
       0: () => this.view.fit(), "?": () => actions.help(),
