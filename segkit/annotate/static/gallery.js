@@ -1,43 +1,45 @@
 // The list of images: thumbnail, name, state, and rank among those worth labelling.
 
+import { fill } from "./panel.js";
+
 const STATES = { none: "no labels", some: "some labels", full: "complete" };
 
 export class Gallery {
   constructor(list, onChoose) {
     Object.assign(this, { list, onChoose });
-    this.rows = new Map();
+    this.rows = new Map(); // by key; those that are not shown yet have no button
+    this.current = null;
   }
 
   setImages(images, anew = false) {
     const same = !anew && images.length === this.rows.size && images.every((entry) => this.rows.has(entry.key));
     if (!same) {
-      this.rows.clear();
-      this.list.replaceChildren(...images.map((entry) => this.row(entry)));
+      this.rows = new Map(images.map((entry) => [entry.key, { entry, is: "none", rank: null }]));
+      fill(this.list, this.rows.values(), (row) => this.row(row));
     }
     this.setStates(Object.fromEntries(images.map((entry) => [entry.key, entry.state])));
   }
 
-  row({ key, page, n_pages }) {
+  row(row) {
+    const { key, page, n_pages } = row.entry;
     const item = document.createElement("li");
     const button = document.createElement("button");
     const picture = document.createElement("img");
-    const [name, state] = [document.createElement("span"), document.createElement("span")];
+    const [name, state, badge] = ["name", "state", "rank"].map((kind) => Object.assign(document.createElement("span"), { className: kind }));
     button.type = "button";
     button.title = n_pages > 1 ? `${key} (page ${page + 1} of ${n_pages})` : key;
     picture.loading = "lazy";
     picture.alt = "";
     picture.addEventListener("error", () => picture.classList.add("absent")); // why is told when the image is opened
     picture.src = `/thumbnail/${encodeURIComponent(key)}`;
-    name.className = "name";
     name.textContent = key;
-    state.className = "state";
-    const badge = document.createElement("span");
-    badge.className = "rank";
     badge.setAttribute("role", "img");
     button.append(picture, badge, name, state);
     button.addEventListener("click", () => this.onChoose(key));
     item.append(button);
-    this.rows.set(key, { item, button, state, badge, is: "none", rank: null });
+    Object.assign(row, { button, state, badge });
+    if (key === this.current) setTimeout(() => this.setCurrent(key)); // once it is in the list
+    this.write(row);
     return item;
   }
 
@@ -62,6 +64,7 @@ export class Gallery {
   }
 
   write(row) {
+    if (!row.button) return;
     row.state.textContent = STATES[row.is] ?? row.is;
     row.badge.hidden = !row.rank;
     row.badge.textContent = row.rank ?? "";
@@ -70,8 +73,11 @@ export class Gallery {
   }
 
   setCurrent(key) {
-    for (const [name, { button }] of this.rows) button.setAttribute("aria-current", String(name === key));
-    this.rows.get(key)?.button.scrollIntoView({ block: "nearest", inline: "nearest" });
+    this.rows.get(this.current)?.button?.removeAttribute("aria-current");
+    this.current = key;
+    const button = this.rows.get(key)?.button;
+    button?.setAttribute("aria-current", "true");
+    button?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
   /** The image some places before or behind another. */

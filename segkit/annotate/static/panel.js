@@ -2,6 +2,27 @@
 
 export const byId = (id) => document.getElementById(id);
 
+const AT_ONCE = 200; // items that are made between two frames
+
+/** Fill a list with what `make(entry)` gives: some now, the others when there is time, for there may be many thousand. */
+export function fill(list, entries, make) {
+  const run = (list.run = {}); // a later call takes the place of this one
+  list.replaceChildren();
+  const left = entries[Symbol.iterator]();
+  const more = () => {
+    if (list.run !== run) return;
+    const some = [];
+    while (some.length < AT_ONCE) {
+      const next = left.next();
+      if (next.done) break;
+      some.push(make(next.value));
+    }
+    list.append(...some);
+    if (some.length === AT_ONCE) setTimeout(more);
+  };
+  more();
+}
+
 /** What this browser keeps from one visit to the next; nothing, if it is not allowed to. */
 export function recall(name, otherwise) {
   try {

@@ -1,7 +1,7 @@
 // All images at once: segment the folder, and the gallery of its results.
 
 import { read } from "./objects.js";
-import { byId } from "./panel.js";
+import { byId, fill } from "./panel.js";
 
 const ORDERS = {
   name: () => 0, // as they come
@@ -74,7 +74,7 @@ export class Results {
 
   draw() {
     const rows = this.rows.filter((row) => !byId("results-warned").checked || isBad(row)).sort(ORDERS[byId("results-order").value]);
-    byId("results-cards").replaceChildren(...rows.map((row) => this.card(row)));
+    fill(byId("results-cards"), rows, (row) => this.card(row));
     byId("results-none").hidden = rows.length > 0;
   }
 
