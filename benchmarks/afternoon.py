@@ -32,8 +32,9 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from selenium.webdriver.common.by import By
 
+from benchmarks.markdown import markdown_table
 from benchmarks.page import Page, chromium_is_there, start_browser
-from benchmarks.rows import MissingDataError, Study
+from benchmarks.rows import MissingDataError, Row, Study, flat
 from benchmarks.segmentation import split, write_made_up
 from benchmarks.strokes import Annotator
 from segkit.images import read_mask
@@ -265,4 +266,22 @@ def run(study: Study) -> None:
             )
 
 
-TABLES: dict[str, Any] = {}
+def afternoon(rows: list[Row]) -> str:
+    """Tabulate the steps of each afternoon."""
+    parts = []
+    for row in flat(rows, "afternoon"):
+        steps = [
+            [name, f"{seconds:.0f}", f"{presses:.0f}", f"{keys:.0f}"]
+            for name, (seconds, presses, keys) in row["steps"].items()
+        ]
+        total = ["**all**", f"{row['seconds']:.0f}", f"{row['presses']:.0f}", f"{row['keys']:.0f}"]
+        parts.append(markdown_table(["step", "seconds", "presses of the pointer", "keys"], [*steps, total]))
+        counts = row["of_corrected"]
+        parts.append(
+            f"{row['n_images']} images of {row['set']}. In the {N_CORRECTED} that were corrected, {counts['before']} "
+            f"objects were found before and {counts['after']} after, of {counts['true']}; {row['n_grown']} were grown.\n"
+        )
+    return "\n".join(parts)
+
+
+TABLES = {"afternoon": afternoon}

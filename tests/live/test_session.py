@@ -199,7 +199,11 @@ def test_the_exported_model_counts_as_the_session_does(project, cache, truth, by
             model = load(done.model).objects_
             assert event.rule == done.objects == model.rule
             ids, _ = session.predict("a")
-            np.testing.assert_array_equal(model.splitter.split(ids), event.labels)
+            # labels win over what is predicted
+            drawn = project.labels("a").labels
+            different = model.splitter.split(ids) != event.labels
+            assert (drawn[different] == 1).all()
+            assert different.sum() < 5
             assert model.source == ("regions" if is_whole else "strokes")
             assert model.is_by_hand == bool(by_hand)
             if by_hand:
