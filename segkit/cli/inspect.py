@@ -101,7 +101,7 @@ def _reading_rows(known: dict[str, Any]) -> list[tuple[str, str]]:
         "Axes": known.get("axes") or known.get("unnamed"),
         "Values": known.get("range"),
         "Context": known.get("context") and f"{count(known['context'], 'plane')} on either side",
-        "Channels": ", ".join(known.get("channels", ())),
+        "Channels": ", ".join(known.get("channels") or known.get("selected", ())),
     }
     return [(name, str(text)) for name, text in told.items() if text]
 
