@@ -307,8 +307,8 @@ def labels_frame(image: str, drawing: Drawing, box: tuple[int, int, int, int]) -
         "image": image,
         "corner": (top, left),
         "shape": values.shape,
-        "undo": drawing.can_undo,
-        "redo": drawing.can_redo,
+        "undo": drawing.undo_box,
+        "redo": drawing.redo_box,
     }
     return pack(header, values.tobytes())
 

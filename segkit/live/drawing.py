@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import zlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,14 +121,14 @@ class Drawing:
         return self._pixels.shape[0], self._pixels.shape[1]
 
     @property
-    def can_undo(self) -> bool:
-        """Whether there is a step to undo."""
-        return bool(self._done)
+    def undo_box(self) -> tuple[int, int, int, int] | None:
+        """Box that the next `undo` changes: first row and column, and those behind the last; None if there is no step."""
+        return self._box_of(self._done)
 
     @property
-    def can_redo(self) -> bool:
-        """Whether there is a step to redo."""
-        return bool(self._undone)
+    def redo_box(self) -> tuple[int, int, int, int] | None:
+        """Box that the next `redo` changes, as `undo_box`."""
+        return self._box_of(self._undone)
 
     def snapshot(self) -> tuple[NDArray[np.uint8], int]:
         """Copy the label image, (H, W) uint8, and give the version it is of."""
@@ -255,10 +256,19 @@ class Drawing:
             self._pixels[row : row + height, col : col + width] = values
         self._stroke = None
         self.version += 1
-        corners = np.array([piece.corner for piece in pieces])
-        top, left = corners.min(axis=0).tolist()
-        bottom, right = (corners + [piece.shape for piece in pieces]).max(axis=0).tolist()
+        top, left, bottom, right = _box_around(pieces)
         return Patch((top, left), self.labels[top:bottom, left:right].copy())
+
+    def _box_of(self, steps: list[list[_Piece]]) -> tuple[int, int, int, int] | None:
+        with self._guard:
+            return _box_around(steps[-1]) if steps else None
+
+
+def _box_around(pieces: Sequence[_Piece]) -> tuple[int, int, int, int]:
+    corners = np.array([piece.corner for piece in pieces])
+    top, left = corners.min(axis=0).tolist()
+    bottom, right = (corners + [piece.shape for piece in pieces]).max(axis=0).tolist()
+    return top, left, bottom, right
 
 
 def _join(labels: NDArray[np.uint8], numbers: NDArray[Any] | int) -> NDArray[np.uint32]:

@@ -184,6 +184,11 @@ def test_draw_undo_redo_and_reload(page, running, browser):
     assert set(np.unique(labels[26, 16:25])) == {1}
     assert (labels[:, 40:] == UNLABELLED).all()
     assert page.colour("labels", 20, 15)[3] > 0
+    ActionChains(browser).move_to_element(page.id("undo")).perform()
+    rows, columns = np.nonzero(labels == 1)
+    wait_for(
+        lambda: page.colour("marks", rows.min() - 0.5, columns.mean())[3] > 0
+    )  # what it would undo is marked
     wait_for(lambda: "all saved" in page.status())
     page.chord(Keys.CONTROL, "z")
     wait_for(lambda: running.n_labelled() == 0)

@@ -77,7 +77,10 @@ def test_any_sequence_is_that_of_full_copies(actions):
             changed[row : row + height, col : col + width] = patch.values
         np.testing.assert_array_equal(drawing.labels, copies.now)
         np.testing.assert_array_equal(changed, copies.now)
-        assert (drawing.can_undo, drawing.can_redo) == (bool(copies.before), bool(copies.after))
+        assert (drawing.undo_box is not None, drawing.redo_box is not None) == (
+            bool(copies.before),
+            bool(copies.after),
+        )
         assert drawing.version > version or (drawing.version == version and (changed == shown).all())
         shown, version = changed, drawing.version
 
@@ -97,7 +100,7 @@ def test_forget_keeps_labels():
     drawing.undo()
     drawing.redo()
     drawing.forget()
-    assert (drawing.can_undo, drawing.can_redo, drawing.labels[0, 0]) == (False, False, 1)
+    assert (drawing.undo_box, drawing.redo_box, drawing.labels[0, 0]) == (None, None, 1)
 
 
 def test_a_stroke_takes_memory_of_its_own_size():

@@ -230,7 +230,7 @@ def test_classes_are_renamed_added_and_removed(images, output):
             "class cell has labels in 1 image (a): erase them or give them another class, then remove it"
         )
         project.set_classes([LabelClass(4, "nucleus", "#000000"), THREE[0]])
-        assert not project.labels("c").can_redo
+        assert project.labels("c").redo_box is None
     with Project(images, output) as project:
         assert project.classes == [THREE[0], LabelClass(4, "nucleus", "#000000")]
         assert complaint(InputError, project.set_classes, [THREE[0], THREE[2]]) == (
@@ -505,7 +505,7 @@ def test_existing_masks_are_taken_over(images, output, tmp_path, values, classes
         table = dict(zip(values, expected, strict=True))
         taken = np.vectorize(table.get)(mask)
         np.testing.assert_array_equal(project.labels("a").labels, taken)
-        assert not project.labels("a").can_undo
+        assert project.labels("a").undo_box is None
         assert project.annotated() == ["a"]
         assert {one.value for one in project.classes} >= set(expected) - {255}
         assert project.messages == ["1 of 3 images has a mask; the others are left out"]

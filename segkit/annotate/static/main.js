@@ -160,8 +160,7 @@ const connection = new Connection({
     if (message.image !== image?.image) return;
     overlay.setLabels(message.corner, message.shape, values);
     drawing.repaint(connection.undrawn(message.image));
-    byId("undo").disabled = !message.undo;
-    byId("redo").disabled = !message.redo;
+    for (const name of ["undo", "redo"]) setStep(name, message[name]);
   },
   prediction(message, payload) {
     if (message.image !== image?.image) return;
@@ -247,6 +246,19 @@ window.addEventListener("focus", look); // another tab may have taught more, on 
 window.addEventListener("beforeunload", (event) => {
   if (!connection.isSaved) event.preventDefault();
 });
+
+/** A step to undo or redo, by the box that it changes; the button shows it while the pointer is on it. */
+const steps = { undo: null, redo: null };
+function setStep(name, box) {
+  steps[name] = box;
+  byId(name).disabled = !box;
+  if (byId(name).matches(":hover")) pointAt(box);
+}
+
+function pointAt(box) {
+  marks.pointed = box;
+  marks.update();
+}
 
 // what the page says
 
@@ -397,10 +409,7 @@ const tools = new Choice("tool", (value) => {
 });
 const objects = new ObjectPanel(
   (settings) => ask({ op: "object_settings", ...settings }),
-  (box) => {
-    marks.pointed = box;
-    marks.update();
-  },
+  pointAt,
 );
 const results = new Results(ask, {
   show,
@@ -488,6 +497,10 @@ const clicks = {
   },
 };
 for (const [id, action] of Object.entries(clicks)) byId(id).addEventListener("click", action);
+for (const name of ["undo", "redo"]) {
+  byId(name).addEventListener("pointerenter", () => pointAt(steps[name]));
+  byId(name).addEventListener("pointerleave", () => pointAt(null));
+}
 for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click", () => copy(button));
 byId("doubt").addEventListener("close", () => {
   if (byId("doubt").returnValue === "accept") command("accept");
