@@ -152,10 +152,14 @@ def _known_size(given: Any) -> PixelSize | None:
 
 
 def _known_channels(given: Any) -> tuple[str, ...]:
-    """Read names or numbers of channels: a list, or with commas in between."""
+    """Read names or numbers of channels: a list, or with commas in between; none are all."""
+    if given in (None, ""):
+        return ()
     words = (
         given.split(",") if isinstance(given, str) else given if isinstance(given, list | tuple) else [given]
     )
+    if odd := [word for word in words if isinstance(word, bool) or not isinstance(word, str | int)]:
+        raise InputError(f"channels {odd[0]!r}: give names in quotes, or numbers, such as DAPI,GFP or 1,3")
     return Reading(selected=tuple(str(word).strip() for word in words)).selected
 
 

@@ -157,7 +157,8 @@ def _pair_loosely(
     images = cores_of(sorted(image_of.keys() - masks_of.keys()))
     own = {files.names(key)[0]: key for key in found.masks}
     masks = {} if files.is_coco else cores_of(sorted(own))
-    paired = [(images[core], masks[core]) for core in sorted(images.keys() & masks.keys())]
+    alike = [(*images[words], *masks[words]) for words in sorted(images.keys() & masks.keys())]
+    paired = [(image, mask) for image, core, mask, other in alike if core.fits(other)]
     for image, mask in paired:
         masks_of[image].append((own[mask], image))
     taken = {own[mask] for _, mask in paired}

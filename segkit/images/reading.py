@@ -224,18 +224,29 @@ def select_channels(stack: Stack, selected: Sequence[str], *, name: str) -> Stac
     """Keep some channels of a stack, by name or by number from 1."""
     if not selected:
         return stack
-    known, n_channels = stack.layout.channels, max(np.atleast_3d(page).shape[2] for page in stack.pages)
-    place_of = {own.casefold(): place for place, own in enumerate(known)}
+    numbers = {np.atleast_3d(page).shape[2] for page in stack.pages}
+    if len(numbers) > 1:
+        raise InputError("pages of different numbers of channels: save them as separate files", source=name)
+    (n_channels,) = numbers
+    # of colours of a channel, only the channel has a name
+    known = stack.layout.channels if len(stack.layout.channels) == n_channels else ()
+    there = "it has one channel" if n_channels == 1 else f"it has channels 1 to {n_channels}"
+    there += f" ({', '.join(known)})" if known else ""
     places = []
     for wanted in selected:
-        place = place_of.get(wanted.casefold(), int(wanted) - 1 if wanted.isdecimal() else -1)
+        fitting = [place for place, own in enumerate(known) if own.casefold() == wanted.casefold()]
+        if len(fitting) > 1:
+            raise InputError(
+                f"{len(fitting)} channels {wanted}, {there}: give the number (data.channels)", source=name
+            )
+        place = fitting[0] if fitting else int(wanted) - 1 if wanted.isdecimal() else -1
         if not 0 <= place < n_channels:
-            names = f" ({', '.join(known)})" if known else ", and no names"
-            there = "it has one channel" if n_channels == 1 else f"it has channels 1 to {n_channels}{names}"
             raise InputError(
                 f"no channel {wanted}, {there}: give those that are there (data.channels)", source=name
             )
         places.append(place)
+    if len(set(places)) < len(places):
+        raise InputError(f"channels {', '.join(selected)}: give each of them once, {there}", source=name)
     pages = [np.atleast_3d(page)[:, :, places] for page in stack.pages]
     pages = [page[:, :, 0] if len(places) == 1 else page for page in pages]
     layout = stack.layout._replace(channels=tuple(known[place] for place in places) if known else ())

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
+from typing import NamedTuple
 
 from segkit.errors import InputError, one_line
 from segkit.images.findings import Findings
@@ -32,18 +33,20 @@ _OUTLINE_NAME = re.compile(
 )
 
 
-# What people put before the number of an image to name its mask.
-_PREFIX = re.compile(
-    r"(?P<folder>.*/)?(masks?|labels?|gt|ground[ _-]?truth|seg|segmentation|annotations?)(?P<sep>[ ._-]?)(?P<number>\d+)",
+# What images and masks of one folder are called that have numbers: image_1 and mask_1.
+_NUMBERED = re.compile(
+    r"(?P<folder>.*/)?((?P<image>images?|imgs?|im)|masks?|labels?|gt|ground[ _-]?truth|segmentation|annotations?)"
+    r"[ ._-]?0*(?P<number>\d+)",
     re.IGNORECASE,
 )
-_IMAGE_WORDS = ("", "image", "images", "img", "im")
-# Words that say whether a file is an image or a mask, of which set, and by whom: they tell nothing of which image.
+# Words that say whether a file is an image or a mask, and by whom: they tell nothing of which image. Those of sets do.
 _ROLES = re.compile(
-    r"images?|imgs?|im|pics?|pictures?|photos?|raw|orig|original|input|source|training|train|tr|test|ts|val|valid|validation"
+    r"images?|imgs?|im|pics?|pictures?|photos?|raw|orig|original|input|source"
     r"|masks?|labels?|lab|lbl|gt|ground|truth|groundtruth|seg|segs|segmentation|segmentations|annotations?|annot|target"
-    r"|manual|expert|binary|bw|outlines?|objects?|instances?|rois?|roiset|roisets"
+    r"|binary|bw|outlines?|objects?|instances?|rois?|roiset|roisets"
 )
+_ANNOTATORS = re.compile(r"manual|expert|observer|rater|annotator")
+_SETS = re.compile(r"training|train|tr|test|testing|ts|val|valid|validation")
 # nnU-Net's number of the first channel.
 _FIRST_CHANNEL = "_0000"
 
@@ -163,29 +166,40 @@ def image_name(stem: str) -> str | None:
     return None if match is None else match["name"]
 
 
-def cores_of(stems: Collection[str]) -> dict[tuple[str, ...], str]:
-    """Return what tells the files of one folder apart, without letter case and words such as image and mask.
+class Core(NamedTuple):
+    """What is left of a stem without letter case, words of roles, numbers of annotators, and words of sets."""
 
-    Two stems of one core have none; nor has a stem of such words alone.
-    """
+    words: tuple[str, ...]
+    sets: tuple[str, ...]
+
+    def fits(self, other: Core) -> bool:
+        """Return whether two may be one: 21_training and 21_manual1, but not 21_training and 21_test."""
+        return self.words == other.words and (self.sets == other.sets or not self.sets or not other.sets)
+
+
+def cores_of(stems: Collection[str]) -> dict[tuple[str, ...], tuple[str, Core]]:
+    """Return what tells the files of one folder apart, by their words; two stems of the same words have none."""
     cut = all(stem.endswith(_FIRST_CHANNEL) for stem in stems)
-    found = defaultdict[tuple[str, ...], list[str]](list)
+    found = defaultdict[tuple[str, ...], list[tuple[str, Core]]](list)
     for stem in stems:
-        name = stem.removesuffix(_FIRST_CHANNEL) if cut else stem
-        tokens = re.findall(r"[^\W\d_]+|\d+", name.lower())
-        core = tuple(token.lstrip("0") or "0" if token.isdigit() else token for token in tokens)
-        found[_without_roles(core)].append(stem)
-    return {core: own[0] for core, own in found.items() if core and len(own) == 1}
+        core = _core(stem.removesuffix(_FIRST_CHANNEL) if cut else stem)
+        found[core.words].append((stem, core))
+    return {words: own[0] for words, own in found.items() if words and len(own) == 1}
 
 
-def _without_roles(core: tuple[str, ...]) -> tuple[str, ...]:
-    """Leave words of roles out, and the number behind one that ends a core which has another: 21_manual1 is 21."""
-    words = [not token.isdigit() and _ROLES.fullmatch(token) is not None for token in core]
-    kept = [token for token, is_role in zip(core, words, strict=True) if not is_role]
-    ends_in_number = (
-        len(core) > 2 and words[-2] and core[-1].isdigit() and any(t.isdigit() for t in core[:-2])
-    )
-    return tuple(kept[:-1] if ends_in_number else kept)
+def _core(name: str) -> Core:
+    tokens = re.findall(r"[^\W\d_]+|\d+(?:[.,]\d+)*|\+", name.lower())
+    words, sets = [], []
+    for place, token in enumerate(tokens):
+        if _SETS.fullmatch(token):
+            sets.append(token[:2])
+        elif _ANNOTATORS.fullmatch(token) or (
+            token.isdigit() and place and _ANNOTATORS.fullmatch(tokens[place - 1])  # 21_manual1 is 21
+        ):
+            continue
+        elif not _ROLES.fullmatch(token):
+            words.append(token.lstrip("0") or "0" if token.isdigit() else token)
+    return Core(tuple(words), tuple(sets))
 
 
 def names_of(path: PurePath) -> list[str]:
@@ -193,32 +207,33 @@ def names_of(path: PurePath) -> list[str]:
     names = [stem_of(path)]
     if path.suffix.lower() in OUTLINE_EXTENSIONS and (match := _OUTLINE_NAME.fullmatch(names[0])):
         names.append(match["name"] or f"{match['path'] or ''}{match['after']}")
-    return [*names, *filter(None, map(image_name, names)), *_names_by_number(names[0])]
-
-
-def _names_by_number(stem: str) -> list[str]:
-    """Return what the image of a mask such as mask_1 may be called: 1, image_1, img_1."""
-    match = _PREFIX.fullmatch(stem)
-    if match is None:
-        return []
-    folder, sep, number = match["folder"] or "", match["sep"], match["number"]
-    return [f"{folder}{word}{sep if word else ''}{number}" for word in _IMAGE_WORDS]
+    return [*names, *filter(None, map(image_name, names))]
 
 
 def masks_beside_images(stems: Collection[str]) -> dict[str, str]:
-    """Return the image stem of each mask stem in one folder: NAME of NAME_mask, if both are there.
+    """Return the image stem of each mask stem in one folder: NAME of NAME_mask, or image_1 of mask_1, if both are there.
 
     The files of PLACE/masks are masks of the only image in PLACE/images.
     """
     folders = object_folders(stems)
+    named = {stem: folders.get(PurePosixPath(stem).parent.as_posix()) or image_name(stem) for stem in stems}
+    return _by_number(stems) | {
+        stem: name for stem, name in named.items() if name is not None and name in stems
+    }
+
+
+def _by_number(stems: Collection[str]) -> dict[str, str]:
+    """Return image_1 for mask_1 of the same folder, if no other image has the number."""
+    numbered = [(stem, match) for stem in stems if (match := _NUMBERED.fullmatch(stem)) is not None]
+    images = defaultdict[tuple[str, str], list[str]](list)
+    for stem, match in numbered:
+        if match["image"]:
+            images[match["folder"] or "", match["number"]].append(stem)
     found = {}
-    for stem in stems:
-        names = [
-            folders.get(PurePosixPath(stem).parent.as_posix()) or image_name(stem),
-            *_names_by_number(stem),
-        ]
-        if (name := next((name for name in names if name in stems), None)) is not None:
-            found[stem] = name
+    for stem, match in numbered:
+        own = images.get((match["folder"] or "", match["number"]), [])
+        if not match["image"] and len(own) == 1:
+            found[stem] = own[0]
     return found
 
 

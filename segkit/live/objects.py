@@ -244,8 +244,8 @@ class ObjectEditor:
     def grow(self, key: str, at: Point, *, reach: float | None = None, value: int | None = None) -> Patch:
         """Draw the object around a pixel near its middle, found by `segkit.objects.grow.grow`.
 
-        `reach` is the distance from there to the farthest pixel of the object; without one, that of a typical object. Else
-        as `draw`.
+        `reach` is the distance from there to the farthest pixel of the object; without one, that of a typical object. Pixels
+        of other checked objects, and those labelled as background, stay. Else as `draw`.
         """
         row, col = _as_pixel(at, key)
         drawing = self._project.labels(key)
@@ -262,8 +262,15 @@ class ObjectEditor:
             predicted = self._nothing(drawing)
         if reach is None:
             reach = _REACH * (Splitter() if predicted.model is None else predicted.model.splitter).radius
-        corner, mask = grow(self._project.image(key), predicted.foreground, (row, col), reach)
-        return self.draw(key, corner, mask, value=value)
+        (top, left), mask = grow(self._project.image(key), predicted.foreground, (row, col), reach)
+        labels, numbers, _ = drawing.snapshot_of_objects()
+        window = slice(top, top + mask.shape[0]), slice(left, left + mask.shape[1])
+        own = numbers[row, col]
+        taken = (labels == self._background) | ((numbers > 0) & (numbers != own))
+        if taken[row, col]:
+            raise InputError(f"{key}: row {row}, column {col} is labelled as background: erase that first")
+        pieces, _ = ndimage.label(mask & ~taken[window])
+        return self.draw(key, (top, left), pieces == pieces[row - top, col - left], value=value)
 
     def _check_class(self, key: str, value: int) -> None:
         classes = [one.value for one in self._project.classes[1:]]

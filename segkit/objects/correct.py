@@ -30,7 +30,7 @@ def with_checked(
 
     Of an object that is checked in part, the rest stays if it is the larger part. Where an object lies in pieces, each is an
     object; what is left of one that was found may be too small for it. Foreground without an object belongs to the object
-    that it touches, or is one of its own.
+    that it touches, if that is not checked, else it is one of its own if it is large enough.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def _with_foreground(
     if not lacking.any():
         return objects
     grown = np.where(is_checked, 0, objects)
-    pieces, n_pieces = ndimage.label(lacking)
+    pieces, n_pieces = ndimage.label(lacking, structure=np.ones((3, 3)))
     touches = np.zeros(n_pieces + 1, dtype=bool)
     touches[np.unique(pieces[ndimage.binary_dilation(grown > 0)])] = True
     is_new = ~touches & (np.bincount(pieces.ravel()) >= max(least_area, 1))

@@ -57,9 +57,11 @@ def grow(
     far = np.hypot(*(np.indices(shape) - np.reshape(np.subtract(at, first), (2, 1, 1))))[::step, ::step]
     seeds = np.zeros(far.shape, dtype=np.intp)
     seeds[far >= radius - max(1, step)] = 2
-    seeds[far <= max(1.5 * step, _SEED * radius)] = 1
-    if not (seeds == 2).any():  # the whole image lies in the circle
-        return (first[0], first[1]), np.ones(shape, dtype=bool)
+    is_inside = far <= max(1.5 * step, _SEED * min(radius, max(shape) / 2))
+    seeds[is_inside] = 1
+    if not (seeds == 2).any():  # the whole image lies in the circle: its border is the rim
+        seeds[[0, -1], :] = seeds[:, [0, -1]] = 2
+        seeds[is_inside] = 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of solvers that are not installed
         walk = random_walker(data, seeds, beta=_EDGES, mode="cg_j", channel_axis=2, return_full_prob=True)

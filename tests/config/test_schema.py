@@ -375,3 +375,24 @@ def test_long_values_are_cut_in_messages():
     assert len(str(refused.value)) < 300
     with pytest.raises(ConfigError, match=r"seed=\(a very long number\): input should be"):
         Config.load(None, [f"seed=0x{'f' * 6000}"])
+
+
+@pytest.mark.parametrize(
+    ("given", "channels"),
+    [
+        ("DAPI,GFP", ("DAPI", "GFP")),
+        ("1,3", ("1", "3")),
+        ("2", ("2",)),
+        ("[a, 'b,c']", ("a", "b,c")),
+        ("null", ()),
+        ("", ()),
+    ],
+)
+def test_channels_are_names_or_numbers(given, channels):
+    assert Config.load(None, [f"data.channels={given}"]).data.reading.selected == channels
+
+
+@pytest.mark.parametrize("given", ["NO", "{a: 1}", "1.5", "[GFP, true]"])
+def test_what_is_no_channel_is_refused(given):
+    with pytest.raises(ConfigError, match="give names in quotes, or numbers, such as DAPI,GFP or 1,3"):
+        Config.load(None, [f"data.channels={given}"])

@@ -330,6 +330,13 @@ def test_names_that_differ_by_case_and_role_are_paired_and_told(folders, names):
     [
         {"a1": "b1", "a2": "b2"},
         {"image": "mask", "img": "label"},  # nothing is left of them
+        {"2024-01-05_img3": "2024-01-05_img4"},
+        {"exp1_raw4": "exp1_mask5"},
+        {"plate1_img1": "plate1_mask2"},
+        {"mouse_1_test_1": "mouse_1_test_2"},
+        {"conc0.05": "conc0.5"},
+        {"a+": "a-"},
+        {"train/1": "test/1"},
         {"cell_1": "CELL_01", "cell_01": "CELL_001"},  # the same for both
         {"scan_1": "scan_1_v2", "scan_2": "scan_2_v2"},
     ],
@@ -344,17 +351,39 @@ def test_names_that_may_mean_two_images_are_not_paired(folders, names):
     assert found.faults
 
 
+def test_a_number_that_two_images_have_pairs_nothing(folders):
+    images, masks = folders
+    for name in ("1", "image_1", "img_2", "image_2"):
+        save(images / f"{name}.png", NOISE)
+    for name in ("mask_1", "mask_2"):
+        save(masks / f"{name}.png", MASK)
+    assert match(images, masks, only_annotated=True).pairs == []
+    # in one folder a mask is one of an image of its number, not of a bare number
+    for name in ("mask_1", "mask_2"):
+        save(images / f"{name}.png", MASK)
+    assert [path.stem for path in list_images(images)] == ["1", "image_1", "image_2", "img_2", "mask_2"]
+
+
+def test_files_called_seg_are_images_where_all_have_masks_of_their_own(folders):
+    images, masks = folders
+    for name in ("1", "seg1"):
+        save(images / f"{name}.png", NOISE)
+        save(masks / f"{name}.png", MASK)
+    assert [(one.stem, one.mask.stem) for one in pair(images, masks)] == [("1", "1"), ("seg1", "seg1")]
+
+
 @pytest.mark.parametrize("together", [True, False])
 def test_masks_may_be_numbered_as_their_images(tmp_path, together):
     masks = tmp_path / ("i" if together else "m")
-    for number in ("1", "02"):
-        save(tmp_path / "i" / f"image_{number}.png", NOISE)
-        save(masks / f"mask_{number}.png", MASK)
-    assert [(one.stem, one.mask.stem) for one in pair(tmp_path / "i", masks)] == [
-        ("image_02", "mask_02"),
-        ("image_1", "mask_1"),
-    ]
-    assert [path.stem for path in list_images(tmp_path / "i")] == ["image_02", "image_1"]
+    for image, mask in {"image_02": "mask_02", "Image-1": "Mask1", "img3": "GT_3"}.items():
+        save(tmp_path / "i" / f"{image}.png", NOISE)
+        save(masks / f"{mask}.png", MASK)
+    assert {one.stem: one.mask.stem for one in pair(tmp_path / "i", masks)} == {
+        "Image-1": "Mask1",
+        "image_02": "mask_02",
+        "img3": "GT_3",
+    }
+    assert [path.stem for path in list_images(tmp_path / "i")] == ["Image-1", "image_02", "img3"]
 
 
 def test_a_suffix_that_all_masks_share_is_told(folders):

@@ -59,9 +59,33 @@ def test_selected_channels(tmp_path):
     tifffile.imwrite(grey, planes[0])
     assert Reading(selected=("1",)).read(grey).pages[0].shape == (9, 8)
     assert "no channel 2, it has one channel: give" in complaint(Reading(selected=("2",)).read, grey)
+    assert "give each of them once" in complaint(Reading(selected=("GFP", "2")).read, path)
+    assert "give each of them once" in complaint(Reading(selected=("1", "01")).read, path)
     for selected in (("a", "A"), ("a", ""), ("1", "1")):
         with pytest.raises(InputError, match="give each of them once"):
             Reading(selected=selected)
+
+
+def test_names_that_do_not_tell_which_channel_are_not_used(tmp_path):
+    twice, colours, mixed = (tmp_path / name for name in ("twice.ome.tif", "colours.ome.tif", "mixed.tif"))
+    names = {"Channel": {"Name": ["GFP", "DAPI", "GFP"]}}
+    tifffile.imwrite(twice, np.zeros((3, 9, 8), np.uint8), ome=True, metadata={"axes": "CYX", **names})
+    told = complaint(Reading(selected=("gfp",)).read, twice)
+    assert (
+        told
+        == f"{twice}: 2 channels gfp, it has channels 1 to 3 (GFP, DAPI, GFP): give the number (data.channels)"
+    )
+    planes = np.arange(2 * 9 * 8 * 3, dtype=np.uint8).reshape(2, 9, 8, 3)
+    tifffile.imwrite(colours, planes, ome=True, metadata={"axes": "CYXS", "Channel": {"Name": ["A", "B"]}})
+    assert "no channel B, it has channels 1 to 6: give" in complaint(Reading(selected=("B",)).read, colours)
+    stack = Reading(selected=("6",)).read(colours)
+    np.testing.assert_array_equal(stack.pages[0], planes[1, :, :, 2])
+    assert stack.layout.channels == ()
+    with tifffile.TiffWriter(mixed) as file:
+        file.write(np.zeros((9, 8), np.uint8))
+        file.write(np.zeros((9, 8, 3), np.uint8), photometric="rgb")
+    with pytest.raises(InputError):
+        Reading(selected=("2",), axes="ZYX").read(mixed)
 
 
 def test_a_range_far_from_the_values_is_refused(deep):

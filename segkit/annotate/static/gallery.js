@@ -38,7 +38,7 @@ export class Gallery {
     button.addEventListener("click", () => this.onChoose(key));
     item.append(button);
     Object.assign(row, { button, state, badge });
-    if (key === this.current) setTimeout(() => this.setCurrent(key)); // once it is in the list
+    if (key === this.current) setTimeout(() => key === this.current && this.setCurrent(key)); // once it is in the list
     this.write(row);
     return item;
   }
