@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from segkit.cli.options import ChannelsOption, SetOption, with_channels
+from segkit.cli.options import ChannelsOption, SetOption, with_data
 from segkit.cli.terminal import echo
 from segkit.errors import ConfigError, one_line
 
@@ -78,7 +78,7 @@ def annotate(
     from segkit.live.classes import check_classes, classes_of, classes_of_map
     from segkit.segmentation.segmenter import load
 
-    settings = Config.load(config, with_channels(set_, channels))
+    settings = Config.load(config, with_data(set_, channels=channels))
     names = None if classes is None else [name.strip() for name in classes.split(",")]
     named = None if names is None else check_classes(classes_of(dict(enumerate(names))))
     trained = None if model is None else load(model)

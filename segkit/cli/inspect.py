@@ -11,7 +11,7 @@ from segkit.cli.options import OF_MASKS, data_option, read_data
 from segkit.cli.terminal import echo
 from segkit.errors import InputError, ModelFileError, count, one_line
 
-_KNOWN = (*OF_MASKS, "range", "context", "channels", "instances", "only_annotated")
+_KNOWN = (*OF_MASKS, "range", "context", "channels", "instances", "only_annotated", "pair")
 
 
 def inspect(
@@ -42,6 +42,7 @@ def inspect(
         **data.meanings,
         instances=data.instances,
         only_annotated=data.only_annotated,
+        pattern=data.pair,
         reading=data.reading,
     )
     echo(report.describe())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -67,9 +68,10 @@ def data_option(*known: str) -> Any:
     return typer.Option("--set", metavar="data.KEY=VALUE", help=told)
 
 
-def with_channels(overrides: list[str] | None, channels: str | None) -> list[str]:
-    """Add the channels that were given to the options."""
-    return [*(overrides or []), *([] if channels is None else [f"data.channels={channels}"])]
+def with_data(overrides: list[str] | None, **given: str | None) -> list[str]:
+    """Add options of data that were given by names of their own; they are text, whatever YAML would make of it."""
+    named = [f"data.{name}={json.dumps(text)}" for name, text in given.items() if text is not None]
+    return [*(overrides or []), *named]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from segkit.cli.options import (
     ImagesArgument,
     OverwriteOption,
     SetOption,
-    with_channels,
+    with_data,
     workers,
 )
 from segkit.cli.terminal import progress_bars, say, warn
@@ -59,6 +59,15 @@ def train(
     ] = None,
     set_: SetOption = None,
     channels: ChannelsOption = None,
+    pair: Annotated[
+        str | None,
+        typer.Option(
+            "--pair",
+            metavar="IMAGE=MASK",
+            help="What images and masks of different names are called, with a star for what they share, such as "
+            "'*_raw=*_labels': data.pair.",
+        ),
+    ] = None,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Learn a model from annotated images. segkit inspect MODEL --explain then explains the choices."""
@@ -70,7 +79,7 @@ def train(
     refuse_extension(output, ".segkit")
     refuse_existing([output], overwrite=overwrite)
     refuse_unwritable(output)
-    overrides = with_channels(set_, channels)
+    overrides = with_data(set_, channels=channels, pair=pair)
     auto = config == _AUTO and not config.exists()
     if auto and any(override.partition("=")[0].split(".")[0] == "bank" for override in overrides):
         raise ConfigError("--config auto beside --set bank: leave one out")

@@ -36,6 +36,7 @@ from segkit.config.faults import Section, deepest, explain_value, locate, shown
 from segkit.config.read import read_options
 from segkit.errors import ConfigError, InputError
 from segkit.images import Dataset, PixelSize, Reading, load_pairs
+from segkit.images.matching import check_pattern
 from segkit.images.pixel_size import check_pixel_size
 from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
 from segkit.segmentation.segmenter import ALPHAS, SELECTION_TOL, Segmenter
@@ -163,12 +164,18 @@ def _known_channels(given: Any) -> tuple[str, ...]:
     return Reading(selected=tuple(str(word).strip() for word in words)).selected
 
 
+def _known_pattern(given: str | None) -> str | None:
+    if given is not None:
+        check_pattern(given)
+    return given
+
+
 class DataConfig(Section):
     """Reading of images, and meaning of masks: names of the classes, the value of unlabelled pixels, and objects.
 
     `channels` are those that are read, by name or number; by default all. `level` is that of a pyramid, and makes an image
     be read by region. `pixel_size` is in micrometres. `only_annotated` leaves out images without a mask, and masks without
-    a labelled pixel.
+    a labelled pixel. `pair` says what images and masks of different names are called.
     """
 
     axes: Annotated[str, AfterValidator(partial(_reading_option, "axes"))] | None = None
@@ -183,6 +190,7 @@ class DataConfig(Section):
     masks: Literal["instances", "classes"] | None = None
     instances: Path | None = None
     only_annotated: bool = False
+    pair: Annotated[str | None, AfterValidator(_known_pattern)] = None
 
     @property
     def reading(self) -> Reading:
@@ -202,6 +210,7 @@ class DataConfig(Section):
             **self.meanings,
             instances=self.instances,
             only_annotated=self.only_annotated,
+            pattern=self.pair,
             reading=self.reading,
         )
         if self.pixel_size is None:

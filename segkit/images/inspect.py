@@ -104,6 +104,7 @@ def inspect_images(
     masks_are: MasksAre | None = None,
     instances: str | Path | None = None,
     only_annotated: bool = False,
+    pattern: str | None = None,
     reading: Reading | None = None,
 ) -> Inspection:
     """Read images, and their masks, one by one and tell what they hold; faults are listed, not raised.
@@ -114,7 +115,7 @@ def inspect_images(
         Folder of images (sub-folders too), or one image. Without `masks`, masks beside images are left out.
     masks : str or Path, optional
         Masks of the images, as `pair` matches them.
-    labels, unlabelled, masks_are, instances, only_annotated, reading : optional
+    labels, unlabelled, masks_are, instances, only_annotated, pattern, reading : optional
         As in `load_pairs`.
 
     Returns
@@ -135,6 +136,7 @@ def inspect_images(
         MaskOptions(labels, unlabelled, masks_are),
         instances=instances,
         only_annotated=only_annotated,
+        pattern=pattern,
         reading=reading,
         keeps_images=False,
     )

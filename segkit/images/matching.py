@@ -196,7 +196,37 @@ def _gather_objects(files: MaskFiles, named: Mapping[str, str]) -> MaskFiles:
     return replace(files, path_of=path_of)
 
 
-def pair(images: str | Path, masks: str | Path, *, only_annotated: bool = False) -> list[Pair]:
+def check_pattern(pattern: str) -> tuple[str, str]:
+    """Take a pattern IMAGE=MASK apart; each side has one star, for what an image and its mask share."""
+    image, _, mask = pattern.partition("=")
+    if not all(side.strip().count("*") == 1 and "=" not in side for side in (image, mask)):
+        raise InputError(
+            f"pair {pattern}: give what images and their masks are called, IMAGE=MASK, with a star for what they share, "
+            "such as *_raw=*_labels"
+        )
+    return image.strip(), mask.strip()
+
+
+def _named_by(pattern: str | None, stems: Collection[str]) -> dict[str, str]:
+    """Return the image of each name that masks have by a pattern."""
+    if pattern is None:
+        return {}
+    image, mask = check_pattern(pattern)
+    first, last = image.split("*")
+    length = len(first) + len(last)
+    fitting = [
+        stem for stem in stems if stem.startswith(first) and stem.endswith(last) and len(stem) > length
+    ]
+    if not fitting:
+        raise InputError(
+            f"pair {pattern}: no image is called like {image}, there are {first_few(sorted(stems))}"
+        )
+    return {mask.replace("*", stem[len(first) : len(stem) - len(last)]): stem for stem in fitting}
+
+
+def pair(
+    images: str | Path, masks: str | Path, *, only_annotated: bool = False, pattern: str | None = None
+) -> list[Pair]:
     """Match the images of one folder with the masks of another by their names.
 
     Parameters
@@ -208,6 +238,9 @@ def pair(images: str | Path, masks: str | Path, *, only_annotated: bool = False)
         image file lies at the top of the folder, or in one place below.
     only_annotated : bool, default=False
         Leave images of a folder without a mask out, instead of refusing them.
+    pattern : str, optional
+        What images and masks of other names are called, ``IMAGE=MASK`` with a star for what they share:
+        ``"*_raw=*_labels v2"``. It is about stems, the path without extension.
 
     Returns
     -------
@@ -221,7 +254,7 @@ def pair(images: str | Path, masks: str | Path, *, only_annotated: bool = False)
         of one folder share a stem; the message names all of them. If one mask file is given for a folder of images.
         With `only_annotated`, if no image has a mask.
     """
-    found = match(images, masks, only_annotated=only_annotated)
+    found = match(images, masks, only_annotated=only_annotated, pattern=pattern)
     found.refuse()
     return found.pairs
 
@@ -238,7 +271,12 @@ def match_objects(images: str | Path, objects: Path, masks: Matches, *, only_ann
 
 
 def match(
-    images: str | Path, masks: str | Path, *, only_annotated: bool = False, can_leave_out: bool = True
+    images: str | Path,
+    masks: str | Path,
+    *,
+    only_annotated: bool = False,
+    can_leave_out: bool = True,
+    pattern: str | None = None,
 ) -> Matches:
     """Match images with masks as `pair` does, with all faults and notes."""
     images, masks, found = Path(images), Path(masks), Matches()
@@ -267,9 +305,10 @@ def match(
         found.faults.append(InputError(f"{told}: give that folder, or one image", source=masks))
         return found
     found.add(files)
-    matched = match_masks(image_of, files)
+    called = {stem: stem for stem in image_of} | _named_by(pattern, image_of)
+    matched = match_masks(image_of, files, called)
     found.add(matched)
-    found.pairs = matched.pairs
+    found.pairs = [one._replace(stem=called[one.stem]) for one in matched.pairs]
     if matched.among:
         told = f"{masks} holds images too ({first_few(matched.among)}): masks are the files with a suffix"
         found.notes.append(told)

@@ -125,6 +125,7 @@ def load_pairs(
     masks_are: MasksAre | None = None,
     instances: str | Path | None = None,
     only_annotated: bool = False,
+    pattern: str | None = None,
     reading: Reading | None = None,
 ) -> Dataset:
     """Read every image with its mask, ready for training.
@@ -145,6 +146,8 @@ def load_pairs(
     only_annotated : bool, default=False
         Leave out images of a folder without a mask, and masks without a labelled pixel, instead of refusing them. Notes
         tell how many.
+    pattern : str, optional
+        As in `pair`.
     reading : Reading, optional
         Axes of the files, range of their values, and context of planes. Of a stack with context, planes without a
         labelled pixel are left out of the images, and serve as context.
@@ -166,6 +169,7 @@ def load_pairs(
         MaskOptions(labels, unlabelled, masks_are),
         instances=instances,
         only_annotated=only_annotated,
+        pattern=pattern,
         reading=reading,
     )
     found.refuse()
@@ -213,12 +217,13 @@ def survey(
     *,
     instances: str | Path | None = None,
     only_annotated: bool = False,
+    pattern: str | None = None,
     reading: Reading | None = None,
     keeps_images: bool = True,
 ) -> Survey:
     """Read every image with its mask, see `load_pairs`; without `keeps_images` only their masks stay in memory."""
     found, blank = Survey(), list[str]()
-    matched = match(images, masks, only_annotated=only_annotated)
+    matched = match(images, masks, only_annotated=only_annotated, pattern=pattern)
     found.add(matched)
     objects = None
     if instances is not None:

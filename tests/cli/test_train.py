@@ -372,3 +372,18 @@ def test_settings_of_objects_are_those_of_the_model(folder, segkit):
     code, _, err = train(segkit, folder, "--set", "objects.depth=-1", "--overwrite")
     assert code == 2
     assert err.startswith("segkit: objects.depth=-1: ")
+
+
+def test_pairs_of_other_names_are_told_by_a_pattern(segkit, folder):
+    for path in (folder / "masks").iterdir():
+        path.rename(path.with_name(f"drawn {path.stem} v2.png"))
+    line = ["train", folder / "images", folder / "masks", "-o", folder / "m.segkit", *SMALL]
+    code, _, err = segkit(*line, "--pair", "*=drawn *")
+    assert code == 2
+    assert "2 images without mask of the same name (0, 1)" in err
+    code, _, err = segkit(*line, "--pair", "*=drawn * v2")
+    assert code == 0, err
+    assert load(folder / "m.segkit").settings_["data"]["pair"] == "*=drawn * v2"
+    code, _, err = segkit(*line[:3], "-o", folder / "n.segkit", "--pair", "drawn")
+    assert code == 2
+    assert "give what images and their masks are called, IMAGE=MASK" in err

@@ -351,6 +351,30 @@ def test_names_that_may_mean_two_images_are_not_paired(folders, names):
     assert found.faults
 
 
+def test_a_pattern_pairs_other_names(folders):
+    images, masks = folders
+    for name in ("day 1/a", "day 1/b"):
+        save(images / f"{name}_scan.png", NOISE)
+        save(masks / f"{name}_v2.png", MASK)
+    save(images / "plain.png", NOISE)
+    save(masks / "plain.png", MASK)
+    found = pair(images, masks, pattern="*_scan=*_v2")
+    assert [(one.stem, one.mask.stem) for one in found] == [
+        ("day 1/a_scan", "a_v2"),
+        ("day 1/b_scan", "b_v2"),
+        ("plain", "plain"),
+    ]
+    assert load_pairs(images, masks, pattern="*_scan=*_v2").stems == ["day 1/a_scan", "day 1/b_scan", "plain"]
+    assert not inspect_images(images, masks, pattern="*_scan=*_v2").faults
+    assert "no image is called like *_raw, there are day 1/a_scan" in complaint(
+        pair, images, masks, pattern="*_raw=*"
+    )
+    for pattern in ("*_raw", "a=b", "*=*=*", "**=*", ""):
+        assert "give what images and their masks are called, IMAGE=MASK" in complaint(
+            pair, images, masks, pattern=pattern
+        )
+
+
 def test_a_number_that_two_images_have_pairs_nothing(folders):
     images, masks = folders
     for name in ("1", "image_1", "img_2", "image_2"):
