@@ -569,6 +569,8 @@ class LiveSession:
         project = self.project.output if has_labels else None
         try:
             self._tell_run()
+            for key in self.project.unsaved():
+                self.project.save(key)
             segmenter = self._segmenter_of_run(retrain=retrain)
             if not self._folders.cancelled.is_set():
                 self._folders.segment(segmenter, source, output, project, is_own=place == root)
@@ -604,8 +606,6 @@ class LiveSession:
     def _segmenter_of_run(self, *, retrain: bool) -> Segmenter:
         """Return the model that segments folders."""
         assert self.project.output is not None
-        for key in self.project.annotated():
-            self.project.save(key)
         if self._source == "model" and self._opened is not None:
             segmenter = self._opened.segmenter
         else:

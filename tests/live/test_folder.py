@@ -81,6 +81,9 @@ def test_the_folder_is_segmented_and_corrections_reach_the_tables(session, proje
     # the same model, and labels of one image: the others are as they were
     assert [(out / f"{key}.png").stat().st_mtime_ns == stamps[key] for key in "abc"] == [True, True, False]
     assert heard.of(Failed) == []
+    session.undo("c")  # nothing is labelled there any more
+    session.segment_folder(retrain=False)
+    assert rows(out / "images.csv") == [before[key] for key in "abc"]
 
 
 def test_of_an_image_that_is_labelled_everywhere_nothing_is_expected(session, project, truth, at_once):
