@@ -65,7 +65,7 @@ def segkit(prepared, monkeypatch, capsys):
     monkeypatch.chdir(prepared)
     for place in (
         "segkit.segmentation.segmenter.Segmenter._fit", "segkit.benchmark.Benchmark.run", "segkit.cli.demo._draw",
-        "segkit.annotate.serve",
+        "segkit.annotate.serve", "segkit.annotate.serve_start",
     ):  # fmt: skip
         monkeypatch.setattr(place, stop)
 
@@ -83,6 +83,7 @@ def segkit(prepared, monkeypatch, capsys):
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(command=st.sampled_from(cli.COMMANDS), words=st.lists(WORD, max_size=8))
+@example(command="annotate", words=[])
 @example(command="train", words=["images", "masks", "-o", "new.segkit"])
 @example(command="predict", words=["m.segkit", "images", "-o", "\udcff\x1b[2J"])
 @example(command="inspect", words=["images", "masks", "--set", "seed"])
