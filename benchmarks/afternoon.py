@@ -183,11 +183,9 @@ def _work(
             page.settle()
             n_grown += _grow_missing(page, output, name, truth[name])
     with day.step("update corrected"):
-        text = page.text("run-text")
         page.click("run-corrected")
         _until(lambda: page.run("return document.getElementById('results').open"), 1800)
         page.run("document.getElementById('results').close()")
-        assert text
     after = _counts(output)
     with day.step("export"):
         page.click("export")

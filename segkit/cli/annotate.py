@@ -79,8 +79,11 @@ def annotate(
     from segkit.segmentation.segmenter import load
 
     settings = Config.load(config, with_data(set_, channels=channels))
-    names = None if classes is None else [name.strip() for name in classes.split(",")]
-    named = None if names is None else check_classes(classes_of(dict(enumerate(names))))
+
+    def read_classes(text: str) -> list[LabelClass]:
+        return check_classes(classes_of(dict(enumerate(name.strip() for name in text.split(",")))))
+
+    named = None if classes is None else read_classes(classes)
     trained = None if model is None else load(model)
     of_network = None if network is None else Config.load(network)
     reading = _reading(settings.data.reading, None if trained is None else trained.reading_)
@@ -108,8 +111,7 @@ def annotate(
         return project, session
 
     def open_asked(asked: Asked) -> tuple[Project, LiveSession]:
-        own = [name.strip() for name in asked.classes.split(",")] if asked.classes.strip() else None
-        chosen = named if own is None else check_classes(classes_of(dict(enumerate(own))))
+        chosen = read_classes(asked.classes) if asked.classes.strip() else named
         return open_project(Path(asked.images), Path(asked.output) if asked.output else None, chosen)
 
     if images is None:

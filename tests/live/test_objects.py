@@ -195,7 +195,6 @@ def test_an_object_is_grown_from_its_middle(drawn):
 
 
 def test_what_is_checked_or_labelled_as_background_is_not_grown_over(drawn):
-    truth, _ = cells()
     drawn.objects.accept("a", (50, 24))
     before = drawn.objects.find("a")
     checked = before.labels == before.checked[0]
@@ -207,7 +206,6 @@ def test_what_is_checked_or_labelled_as_background_is_not_grown_over(drawn):
     assert (drawn.project.labels("a").labels[background] == 0).all()
     with pytest.raises(InputError, match="row 2, column 2 is labelled as background: erase that first"):
         drawn.objects.grow("a", (2, 2))
-    assert truth[50, 70]
 
 
 def test_nothing_is_grown_while_a_model_is_exported(drawn):
