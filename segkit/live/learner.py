@@ -193,7 +193,7 @@ class Learner:
         """Find labels that models contradict which have not seen them; `labels` are those of the last fit, by image."""
         drawn = self._drawn
         if drawn is None or drawn.values.tobytes() != model.values.tobytes():
-            return ()
+            raise InputError("nothing is learnt yet: draw strokes of two classes or more")
         pieces = {key: cut_into_pieces(labels[key]) for key in drawn.keys if key in labels}
         image = np.concatenate([np.full(own.rows.size, drawn.keys.index(key)) for key, own in pieces.items()])
         rows, cols = (np.concatenate([own[axis] for own in pieces.values()]) for axis in (0, 1))
