@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binomtest
 
+from segkit._common.device import device_name
 from segkit._common.files import atomic
 from segkit.benchmark.machine import machine
 from segkit.evaluation.statistics import student_interval
@@ -135,11 +136,11 @@ def commit() -> str:
         return "unknown"
 
 
-@cache
 def machine_name() -> str:
-    """Return the processor, and how many cores of it."""
-    known = machine()
-    return f"{known['n_cores']} cores of {known['cpu']}"
+    """Return the processor, how many cores of it, and the graphics card that `segkit.device` has set."""
+    known = machine(device_name())
+    card = f" and {known['gpu']}" if "gpu" in known else ""
+    return f"{known['n_cores']} cores of {known['cpu']}{card}"
 
 
 def read_file(path: Path) -> list[Row]:

@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.rows import Row, Study
+from segkit._common.device import device
 from segkit.benchmark import Benchmark, few_shot_split, load_methods
 from segkit.cli.phantom import make_demo_set
 from segkit.config.read import read_options, shipped
@@ -67,14 +68,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", nargs="+", default=METHODS, help="methods and variants")
     parser.add_argument("--train-sizes", type=int, nargs="+", default=[1, 5])
     parser.add_argument("--max-steps", type=int, default=400, help="of a network")
-    parser.add_argument("--device", default="auto", help="of a network")
+    parser.add_argument("--device", default="auto", help="of networks and wavelets")
     parser.add_argument("--work", type=Path, help="folder that keeps what a cut run has done")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="METHOD.KEY=VALUE")
 
 
 def run(study: Study) -> None:
     options = study.options
-    with nullcontext(options.work) if options.work else tempfile.TemporaryDirectory() as work:
+    place = nullcontext(options.work) if options.work else tempfile.TemporaryDirectory()
+    with device(options.device), place as work:
         work = Path(work)
         work.mkdir(parents=True, exist_ok=True)
         if study.quick:

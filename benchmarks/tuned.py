@@ -1,6 +1,7 @@
 """Networks trained on the images: what the kernel machine, fixed filters, scales and symmetries are worth beside them.
 
-    python -m benchmarks tuned --data DATA --weights WEIGHTS [--sets ...] [--seeds N] [--train-sizes ...] [--work WORK]
+    python -m benchmarks tuned --data DATA --weights WEIGHTS [--sets ...] [--seeds N] [--train-sizes ...]
+        [--work WORK] [--device auto|cpu|cuda]
 
 DATA holds a folder for each set with images/, masks/ and, where images belong together, groups.csv; WEIGHTS holds those of
 MobileNetV2. With --work networks are kept: a run that was cut goes on, and one for other ways trains none.
@@ -22,6 +23,7 @@ from contextlib import contextmanager
 from copy import copy
 from fractions import Fraction
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -34,6 +36,7 @@ from benchmarks.markdown import broken, markdown_table
 from benchmarks.rows import Row, Study, read
 from benchmarks.segmentation import LABELS, Scores, score_of, scores_of, write_made_up
 from segkit._common import FloatArray
+from segkit._common.device import device
 from segkit.baselines import PixelForest
 from segkit.benchmark import few_shot_split
 from segkit.benchmark.protocol import read_groups
@@ -60,6 +63,7 @@ WAYS = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--train-sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--work", type=Path, help="folder that keeps the networks")
+    parser.add_argument("--device", help="of the networks and wavelets")
 
 
 def run(study: Study) -> None:
@@ -77,13 +81,13 @@ def run(study: Study) -> None:
             study.row(where, partial(measure, made_up, options, 2, 0))
         return
     options = [f"bank.0.banks.0.weights={study.weight('mobilenet_v2')}"]
-    for seed in range(study.seeds or 3):
-        for n_train in study.options.train_sizes:
-            for name in study.sets or SETS:
-                where = {"set": name, "n_train": n_train, "seed": seed}
-                work = study.options.work
-                state = work and work / f"{name}-{n_train}-{seed}.training"
-                study.row(where, partial(measure, study.folder(name), options, n_train, seed, state))
+    splits = product(range(study.seeds or 3), study.options.train_sizes, study.sets or SETS)
+    with device(study.options.device):
+        for seed, n_train, name in splits:
+            where = {"set": name, "n_train": n_train, "seed": seed}
+            work = study.options.work
+            state = work and work / f"{name}-{n_train}-{seed}.training"
+            study.row(where, partial(measure, study.folder(name), options, n_train, seed, state))
 
 
 def measure(
