@@ -4,7 +4,6 @@
 STUDIES: dict[str, str] = {
     "segmentation": "benchmarks.segmentation",
     "tuned": "benchmarks.tuned",
-    "card": "benchmarks.card",
     "attribution": "benchmarks.attribution",
     "objects": "benchmarks.objects",
     "strokes": "benchmarks.strokes",
