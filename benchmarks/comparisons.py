@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 from benchmarks.figures import OF_METHODS, save
 from benchmarks.markdown import broken, difference_of, interval_of, markdown_table, mean_of, paired
 from benchmarks.rows import ROOT, Row, read
-from benchmarks.segmentation import DEVELOPMENT, Scores, score_of, scores_of
+from benchmarks.segmentation import DEVELOPMENT, MODULES, Scores, score_of, scores_of
 from segkit.evaluation.statistics import Comparison, compare_pooled
+from segkit.features import ModuleBank
 from segkit.report.figures import COLOURS, MARKERS
 
 DEFAULT, NETWORKS, PAPER, FOREST, CENTRED = (
@@ -102,6 +103,21 @@ BANKS = {
     "vgg": "VGG19 to conv3_4, multiscale",
     "squeezenet": "SqueezeNet, multiscale",
     PAPER: "VGG19 to conv3_4 with the recipe of the paper",
+}
+RECIPES = {
+    PAPER: "first architecture (VGG19 to conv3_4)",
+    "segkit-paper-as-printed": "the same as printed",
+    "segkit-paper-scattering": "second architecture (scattering)",
+}
+SEQUENCES = {
+    "modules-morlet": "Morlet, modulus",
+    "modules-gabor": "Gabor",
+    "modules-shearlet": "shearlets",
+    "modules-relu": "Morlet, ReLU",
+    "modules-tanh": "Morlet, tanh",
+    "modules-subsample": "Morlet, every second value",
+    "modules-average": "Morlet, means of 2 x 2",
+    "modules-max": "Morlet, largest of 2 x 2",
 }
 # Splits that nearly all methods ran. Means that stand side by side are those of these splits, where some ran more.
 N_SPLITS = 5
@@ -342,6 +358,39 @@ def banks(rows: list[Row]) -> str:
     return "\n".join([*parts, f"Means over {N_SPLITS} splits, where no other number is given."])
 
 
+def recipes(rows: list[Row]) -> str:
+    """Compare the architectures of the paper, and the first as it is printed, on the splits that all ran."""
+    own = [row for row in rows if row["where"]["set"] in DEVELOPMENT]
+    return _side_by_side(own, RECIPES, PAPER)
+
+
+def modules(rows: list[Row]) -> str:
+    """Compare module sequences, with the Bessel bound of each layer on 256 x 256 pixels, on the splits that all ran."""
+    own = [row for row in rows if row["where"]["set"] in DEVELOPMENT]
+    titles = {}
+    for method, title in SEQUENCES.items():
+        bank = ModuleBank(MODULES[method]["modules"])
+        bounds = ", ".join(f"{bound:.2f}" for bound in bank.bessel_bounds((256, 256)))
+        titles[method] = f"{title} ({len(bank.channels(1))} channels, {bounds})"
+    return _side_by_side(own, titles, "modules-morlet")
+
+
+def _side_by_side(rows: list[Row], titles: Mapping[str, str], reference: str) -> str:
+    """Tabulate mean IoU by set, and the mean difference to one of the methods, for each number of training images."""
+    found, parts = scores_of(rows), []
+    for n_train in SIZES:
+        by_set = shared_by({name: found[name] for name in DEVELOPMENT}, titles, n_train)
+        table = []
+        for method, title in titles.items():
+            gap = "" if method == reference else broken(str(gap_of(by_set, method, reference, n_train)))
+            cells = (f"{_mean(scores[method, n_train]):.3f}" for scores in by_set.values())
+            table.append((title, *cells, gap))
+        splits = (f"{name} ({_n_splits(scores[reference, n_train])})" for name, scores in by_set.items())
+        header = ("", *splits, f"less {titles[reference]}")
+        parts.append(f"**With {_images(n_train)}:**\n\n{markdown_table(header, table)}")
+    return "\n".join(parts)
+
+
 def cost(rows: list[Row]) -> str:
     """Tabulate seconds of training and of one image, and memory, of every method with five training images."""
     table = []
@@ -474,5 +523,7 @@ TABLES = {
     "parts": parts,
     "banks": banks,
     "cost": cost,
+    "recipes": recipes,
+    "modules": modules,
 }
 FIGURES = (draw_learning_curves, draw_spread)

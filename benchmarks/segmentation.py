@@ -247,6 +247,20 @@ def _stacked(*banks: str) -> str:
     return f"bank={{name: stacked, banks: [{', '.join(f'{{name: {bank}}}' for bank in banks)}]}}"
 
 
+# Module sequences of the paper of U-statistics, section 7.2.2: two equal layers of three scales and four directions.
+MODULES = {
+    f"modules-{name}": {"name": "modules", "modules": 2 * [{"n_scales": 3, "n_angles": 4, **layer}]}
+    for name, layer in {
+        "morlet": {},
+        "gabor": {"atoms": "gabor"},
+        "shearlet": {"atoms": "shearlet"},
+        "relu": {"nonlinearity": "relu"},
+        "tanh": {"nonlinearity": "tanh"},
+        "subsample": {"factor": 2},
+        "average": {"pooling": "average", "factor": 2},
+        "max": {"pooling": "max", "factor": 2},
+    }.items()
+}
 # Variants of the first bank of two networks ("first"), and of the recipe without elongated filters ("round").
 VARIANTS = {
     "first": lambda study: [bank_option(study, NETWORKS)],
@@ -261,6 +275,7 @@ VARIANTS = {
     "no-position": lambda _: [_stacked(_SCATTERING, "multiscale")],
     "no-multiscale": lambda _: [_stacked(_SCATTERING, "position")],
     "no-scattering": lambda _: [_stacked("multiscale", "position")],
+    **{name: lambda _, bank=bank: [f"bank={json.dumps(bank)}"] for name, bank in MODULES.items()},
 }
 
 
