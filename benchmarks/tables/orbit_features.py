@@ -265,10 +265,13 @@ class Tables(NamedTuple):
 
 
 def of_folds(search: Any, grams: Grams, data: Folds, *arguments: Any) -> dict[str, Any]:
-    """Percentage right, or root mean squared error, over the folds, with the settings that they chose."""
+    """Percentage right, or root mean squared and largest errors, over the folds, with the settings that they chose."""
     chosen, losses = search(grams, data, *arguments)
     means = np.array(data.means(losses))
-    return mean_of_runs(100 * (1 - means) if data.loss is wrong else np.sqrt(means)) | {"chosen": chosen}
+    if data.loss is wrong:
+        return mean_of_runs(100 * (1 - means)) | {"chosen": chosen}
+    largest = [float(np.sqrt(losses[data.folds == fold].max())) for fold in np.unique(data.folds)]
+    return mean_of_runs(np.sqrt(means)) | {"largest": largest, "chosen": chosen}
 
 
 def all_products(X: Any, test_X: Any, transformer: Any, kernel: Any) -> tuple[Any, Any, Any]:
