@@ -6,7 +6,8 @@ Models of five images of each set segment its other images, which are mirrored t
 on every image, so that other work on the machine slows all of them alike.
 
 Rows "fast" have the price of `segkit train --config fast`: mean IoU and processor time beside the default recipe, on the
-same images. Rows "objects" have the time to split and measure drawn cells; their code stands in commit 6500e25.
+same images. Rows "whole" have the price of whole networks, VGG16 in the recipe of the source paper and FCN-8s on VGG16, with
+random weights in place of those that are downloaded. Rows "objects" have the time to split and measure drawn cells; their code stands in commit 6500e25.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from numpy.typing import NDArray
 from benchmarks.markdown import markdown_table
 from benchmarks.rows import Row, Study, flat
 from benchmarks.segmentation import DEVELOPMENT, NETWORKS, bank_option, split
-from segkit.baselines import PixelForest
+from segkit.baselines import FCN, PixelForest
+from segkit.benchmark.machine import peak_memory_mib
 from segkit.cli.phantom import make_demo_set
 from segkit.config.read import shipped
 from segkit.config.schema import Config
@@ -139,6 +141,28 @@ def price(training: Any, test: Any, options: list[str]) -> dict[str, Any]:
     return found
 
 
+def price_of_whole(training: Any, test: Any, n_steps: int) -> dict[str, Any]:
+    """Train and use whole networks, and the forest: processor seconds, and the most memory so far."""
+    found: dict[str, Any] = {}
+    models = {
+        FOREST: PixelForest(),
+        "paper-004": Config.load(shipped("paper-004"), ["bank.weights=random"]).build(),
+        "fcn": FCN(max_steps=n_steps, eval_every=n_steps, crop=160),
+    }
+    for name, model in models.items():
+        start = time.process_time()
+        model.fit(*training)
+        trained = time.process_time()
+        for image in test[0]:
+            model.predict(image)
+        found[name] = {
+            "fit_seconds": trained - start,
+            "image_seconds": (time.process_time() - trained) / len(test[0]),
+            "peak_memory_mib": peak_memory_mib(),
+        }
+    return found
+
+
 def run(study: Study) -> None:
     names = ["made-up"] if study.quick else study.sets or DEVELOPMENT
     for name in names:
@@ -150,6 +174,9 @@ def run(study: Study) -> None:
             lambda name=name, seed=seed, options=options: price(*read_split(study, name, seed, 20), options),
             what="fast",
         )
+    if not study.quick:
+        pairs = read_split(study, "kvasir_seg_256", 0, 2)
+        study.row({"set": "kvasir_seg_256", "steps": 8}, lambda: price_of_whole(*pairs, 8), what="whole")
 
 
 def speed(rows: list[Row]) -> str:
@@ -190,4 +217,19 @@ def fast(rows: list[Row]) -> str:
     return markdown_table(header, table)
 
 
-TABLES = {"speed": speed, "fast": fast}
+def whole(rows: list[Row]) -> str:
+    """Price of whole networks, beside the forest's."""
+    [row] = [row for row in rows if row["what"] == "whole"]
+    forest, table = row["figures"][FOREST], []
+    titles = {
+        "paper-004": "recipe of the paper, all 13 layers of VGG16",
+        "fcn": f"FCN-8s on VGG16, {row['where']['steps']} steps",
+    }
+    for name, title in titles.items():
+        own = row["figures"][name]
+        ratios = [f"{own[key] / forest[key]:.1f}" for key in ("fit_seconds", "image_seconds")]
+        table.append((title, *ratios, f"{own['peak_memory_mib'] / 1024:.1f} GiB"))
+    return markdown_table(("", "training, times the forest's", "an image, likewise", "memory"), table)
+
+
+TABLES = {"speed": speed, "fast": fast, "whole": whole}
