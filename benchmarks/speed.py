@@ -7,7 +7,8 @@ on every image, so that other work on the machine slows all of them alike.
 
 Rows "fast" have the price of `segkit train --config fast`: mean IoU and processor time beside the default recipe, on the
 same images. Rows "whole" have the price of whole networks, VGG16 in the recipe of the source paper and FCN-8s on VGG16, with
-random weights in place of those that are downloaded. Rows "objects" have the time to split and measure drawn cells; their code stands in commit 6500e25.
+random weights in place of those that are downloaded. Rows "objects" have the time to split and measure drawn cells; their
+code stands in commit 6500e25.
 """
 
 from __future__ import annotations
