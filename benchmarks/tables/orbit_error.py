@@ -242,23 +242,27 @@ def of_frequencies(
 
 
 def orbit_error(rows: list[Row]) -> str:
-    """Make the table of Figure 1, in the Frobenius norm."""
+    """Make the table of Figure 1, in both norms."""
     lines = []
     for row in flat(rows, "frequencies"):
-        own, both = row["frobenius_frequencies"], row["frobenius_total"]
-        lines.append(
-            [
-                row["orders"],
-                row["frequencies"],
-                f"{own[0]:.4f} to {own[-1]:.4f}",
-                "{:.2f} ({:.2f} to {:.2f})".format(*row["frobenius_frequencies_slope"]),
-                f"{row['frobenius_transformations'][0]:.4f}",
-                f"{both[0]:.4f} to {both[-1]:.4f}",
-            ]
-        )
+        for norm in NORMS:
+            own, both = row[f"{norm}_frequencies"], row[f"{norm}_total"]
+            fitted = "{:.2f} ({:.2f} to {:.2f})".format(*row[f"{norm}_frequencies_slope"])
+            errors = f"{own[0]:.4f} to {own[-1]:.4f}", fitted, f"{row[f'{norm}_transformations'][0]:.4f}"
+            lines.append(
+                [norm.title(), row["orders"], row["frequencies"], *errors, f"{both[0]:.4f} to {both[-1]:.4f}"]
+            )
     ends = f"{N_FREQUENCIES[0]} to {N_FREQUENCIES[-1]:,}"
-    header = ["orders", "frequencies", f"error of frequencies, {ends}", "slope", "of orders", f"both, {ends}"]
-    return markdown_table(header, lines)
+    header = [
+        "norm",
+        "orders",
+        "frequencies",
+        f"error of frequencies, {ends}",
+        "slope",
+        "of orders",
+        f"both, {ends}",
+    ]
+    return markdown_table(header, sorted(lines, key=lambda line: line[0]))
 
 
 def orbit_transforms(rows: list[Row]) -> str:
