@@ -21,7 +21,18 @@ from segkit.cli.terminal import QUIET, echo, show_warning
 from segkit.errors import SegkitError
 
 # Each is the function of that name in the module of that name.
-COMMANDS = ("train", "predict", "annotate", "measure", "classify", "evaluate", "benchmark", "inspect", "demo")
+COMMANDS = (
+    "train",
+    "predict",
+    "annotate",
+    "measure",
+    "classify",
+    "evaluate",
+    "benchmark",
+    "inspect",
+    "combine",
+    "demo",
+)
 
 
 class _Program(TyperGroup):

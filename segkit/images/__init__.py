@@ -1,5 +1,6 @@
 """Image and mask files: read, pair, name the classes, write."""
 
+from segkit.images.channels import combine
 from segkit.images.geojson import write_geojson
 from segkit.images.inspect import Inspection, inspect_images
 from segkit.images.labels import UNLABELLED, LabelMap
@@ -30,6 +31,7 @@ __all__ = [
     "PixelSize",
     "Reading",
     "check_image",
+    "combine",
     "inspect_images",
     "list_images",
     "load_pairs",
