@@ -26,7 +26,7 @@ DEFAULT, NETWORKS, PAPER, FOREST, CENTRED = (
     "forest",
     "forest-centred",
 )
-FCN, UNET = "fcn-vgg19", "smp"
+FCN, UNET, TUNED = "fcn-vgg19", "smp", "segkit-tuned"
 TITLES = {
     NETWORKS: "**segkit**, two networks",
     DEFAULT: "**segkit**, no networks",
@@ -74,6 +74,7 @@ KINDS = {
 OBJECTS = KINDS["development"]
 # Columns of the README's table.
 IN_SHORT = {
+    TUNED: "segkit, trained networks",
     NETWORKS: "segkit, two networks",
     DEFAULT: "segkit, no networks",
     FOREST: "pixel forest",
@@ -182,20 +183,20 @@ def _images(n_train: int) -> str:
 
 def at_five(rows: list[Row]) -> str:
     """Tabulate a row for each development set, at five training images."""
-    own = [row for row in rows if row["where"]["n_train"] == 5 and row["where"]["set"] in OBJECTS]
-    by_set, most = scores_of(own), 0
+    own = [
+        row
+        for row in (*rows, *_trained_networks())
+        if row["where"]["n_train"] == 5 and row["where"]["set"] in OBJECTS
+    ]
+    by_set = scores_of(own)
+    most = max(_n_splits(by_set[name].get((method, 5), ())) for name in OBJECTS for method in IN_SHORT)
     table = []
     for name, title in OBJECTS.items():
         cells = []
         for method in IN_SHORT:
-            scores = by_set[name].get((method, 5))
-            if scores is None:
-                cells.append("")
-                continue
-            n_splits = _n_splits(scores)
-            most = max(most, n_splits)
+            n_splits = _n_splits(by_set[name].get((method, 5), ()))
             note = "" if n_splits == most else f" ({n_splits} split{'s' * (n_splits > 1)})"
-            cells.append(f"{_object_scores(own, name, method)[0]:.3f}{note}")
+            cells.append(f"{_object_scores(own, name, method)[0]:.3f}{note}" if n_splits else "")
         table.append((f"{title} ({name})", *cells))
     runs = [row["figures"] for row in own if row["where"]["method"] == FCN]
     n_limited = sum(bool(figures.get("budget_limited")) for figures in runs)
@@ -204,6 +205,14 @@ def at_five(rows: list[Row]) -> str:
         f"Means over {most} splits, where no other number is given. Blank: not run. {n_limited} of {len(runs)} runs of the "
         "FCN-8s were stopped by their budget of training steps; its layers above conv3_4 start from random numbers."
     )
+
+
+def _trained_networks() -> list[Row]:
+    """Return the rows of the recipe that the study of trained networks has, as those of a method."""
+    return [
+        {"where": row["where"] | {"method": TUNED}, "figures": {"images": row["figures"]["images"]["recipe"]}}
+        for row in read("tuned")
+    ]
 
 
 def _object_scores(rows: Iterable[Row], name: str, method: str) -> tuple[float, ...]:
@@ -296,8 +305,9 @@ def headline(rows: list[Row]) -> str:
 
 
 def against_unet(rows: list[Row]) -> str:
-    """Compare segkit's recipes with the pre-trained U-Net on each set, on the splits that all three ran."""
-    by_set, ours, table = _of_kind(rows, "development"), (NETWORKS, DEFAULT), []
+    """Compare segkit's recipes with the pre-trained U-Net on each set, on the splits that all ran."""
+    by_set = scores_of((*rows, *_trained_networks()))
+    ours, table = {TUNED: "trained networks", NETWORKS: "two networks", DEFAULT: "no networks"}, []
     for n_train in SIZES:
         for name, scores in by_set.items():
             shared = shared_by({name: scores}, (UNET, *ours), n_train)
@@ -306,15 +316,8 @@ def against_unet(rows: list[Row]) -> str:
             means = [f"{_mean(shared[name][method, n_train]):.3f}" for method in (UNET, *ours)]
             gaps = [gap_of(shared, method, UNET, n_train) for method in ours]
             table.append((n_train, gaps[0].splits, *means, *(broken(str(gap)) for gap in gaps)))
-    titles = ("two networks", "no networks")
-    header = (
-        "training images",
-        "set (splits)",
-        "U-Net",
-        *titles,
-        *(f"{one}, less the U-Net" for one in titles),
-    )
-    return markdown_table(header, table)
+    less = (f"{title}, less the U-Net" for title in ours.values())
+    return markdown_table(("training images", "set (splits)", "U-Net", *ours.values(), *less), table)
 
 
 def equal_forest(rows: list[Row]) -> str:

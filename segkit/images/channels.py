@@ -146,10 +146,12 @@ def _names(titles: Sequence[str], stacks: Sequence[Stack]) -> list[str]:
     found = [
         (title, name) for title, stack in zip(titles, stacks, strict=True) for name in _channels(title, stack)
     ]
-    for names in ([name for _, name in found], [f"{title} {name}" for title, name in found]):
-        if len(set(names)) == len(names):
-            return names
-    raise InputError(f"two channels are called {names[0]}: give each source once, or folders of other names")
+    names = [name for _, name in found]
+    if len(set(names)) < len(names):
+        names = [f"{title} {name}" for title, name in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"two channels are called {twice[0]}: give each source once, or folders of other names")
+    return names
 
 
 def _channels(title: str, stack: Stack) -> list[str]:

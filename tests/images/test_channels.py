@@ -72,7 +72,7 @@ def test_channels_of_the_same_name_are_told_apart_by_their_folder(tmp_path, rng)
     places = [tmp_path / name for name in ("first", "second")]
     [names] = combine(places, tmp_path / "out").values()
     assert names == ("first DAPI", "first GFP", "second DAPI", "second GFP")
-    with pytest.raises(InputError, match="two channels are called DAPI: give each source once"):
+    with pytest.raises(InputError, match="two channels are called first DAPI: give each source once"):
         combine(places[:1] * 2, tmp_path / "other")
 
 
