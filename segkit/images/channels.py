@@ -150,7 +150,9 @@ def _names(titles: Sequence[str], stacks: Sequence[Stack]) -> list[str]:
     if len(set(names)) < len(names):
         names = [f"{title} {name}" for title, name in found]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise InputError(f"two channels are called {twice[0]}: give each source once, or folders of other names")
+        raise InputError(
+            f"two channels are called {twice[0]}: give each source once, or folders of other names"
+        )
     return names
 
 
