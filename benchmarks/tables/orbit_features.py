@@ -6,12 +6,13 @@ each fold by cross-validation over the other four, on grids that grow until the 
 that do no better. Bandwidths are multiples of the median distance, those of the second layer of the median squared
 distance of the features.
 
-Differences from the paper. Table 1 calls errors in kcal/mol mean cross-validation accuracy; its official folds cannot be
-had, five stratified ones are used. Table 2's set is made anew from MNIST, its orbits take all turns alike; in folds, turns of
-the paper's von Mises law stand beside them. Table 3 has 5,000 of the 50,000 images, so that only the gain of the orbit can be
-compared. The paper prints the density of the von Mises law (section 4.2) as exp(-kappa cos theta), which would favour half
-turns; the law here favours small ones. It scales intensities by the Jacobian, but calls the linear part itself the Jacobian
-(footnote 2), where its determinant is meant. The unit of its shift (0.3) is not printed; here it is pixels.
+Differences from the paper. Table 1 calls errors in kcal/mol mean cross-validation accuracy; its official folds cannot
+be had, five stratified ones are used. Table 2's set is made anew from MNIST, its orbits take all turns alike; in
+folds, turns of the paper's von Mises law stand beside them. Table 3 has 5,000 of the 50,000 images, so that only the
+gain of the orbit can be compared. The paper prints the density of the von Mises law (section 4.2) as exp(-kappa cos
+theta), which would favour half turns; the law here favours small ones. It scales intensities by the Jacobian, but
+calls the linear part itself the Jacobian (footnote 2), where its determinant is meant. The unit of its shift (0.3) is
+not printed; here it is pixels.
 """
 
 from __future__ import annotations
