@@ -47,8 +47,9 @@ class Cluster:
     Parameters
     ----------
     scheduler : str, default="local"
-        "local" starts workers on this machine, each a process of one thread. Otherwise the address of a scheduler, such as
-        ``tcp://node17:8786``; its workers have segkit installed, and see the folders under the same paths.
+        "local" starts workers on this machine, each a process of one thread; no other user of the machine can reach them.
+        Otherwise the address of a scheduler, such as ``tcp://node17:8786``; its workers have segkit installed, and see the
+        folders under the same paths. It runs code of whoever reaches it, and its workers' answers are trusted.
     n_workers : int, optional
         Number of local workers, by default one for each core; at an address, number of workers to wait for, by default 1.
     timeout : float, default=30
@@ -86,7 +87,6 @@ class Cluster:
         distributed = _import_distributed()
         with ExitStack() as opened:
             opened.enter_context(_quiet())
-            # how long a client tries to reach a lost scheduler
             opened.enter_context(_dask_options(self.timeout))
             address = self.scheduler
             if address == "local":
@@ -243,6 +243,7 @@ def _raise(error: Exception) -> None:
 def _import_distributed() -> Any:
     """Import what takes half a second, and may be missing."""
     try:
+        import cryptography  # noqa: F401 -- makes the key of local workers
         import distributed
     except ImportError as error:
         raise ConfigError('workers need the packages of Dask: pip install "segkit-bio[scale]"') from error
@@ -257,8 +258,10 @@ def _start_workers(n_workers: int) -> Any:
         n_workers=n_workers,
         threads_per_worker=1,
         processes=True,
+        security=True,  # TLS with a new key: whoever reaches a worker or the scheduler could run code
         memory_limit=None,  # as for one process: a limit would kill workers of large images
         dashboard_address="127.0.0.1:0",  # any free port: several runs go side by side
+        scheduler_kwargs={"dashboard": False},  # its pages ask for no key
         silence_logs=logging.CRITICAL,
         # a terminal sends Ctrl-C to all processes, but the client alone answers it
         preload=["import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"],
@@ -268,7 +271,13 @@ def _start_workers(n_workers: int) -> Any:
 def _dask_options(timeout: float) -> Any:
     import dask
 
-    return dask.config.set({"distributed.comm.timeouts.connect": timeout})
+    options = {
+        "distributed.comm.timeouts.connect": timeout,  # how long a client tries to reach a lost scheduler
+        # of a local scheduler and its workers: pages that ask for no key
+        "distributed.scheduler.http.routes": [],
+        "distributed.worker.http.routes": [],
+    }
+    return dask.config.set(options)
 
 
 @contextmanager

@@ -1,15 +1,19 @@
 """Workers of Dask: what they give is what one process gives, whatever dies."""
 
+import asyncio
 import io
 import json
 import logging
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
 import warnings
 from unittest.mock import Mock
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -128,6 +132,47 @@ class Counted:
 
     def __call__(self, _):
         return Counted.n_here
+
+
+@pytest.mark.slow(short=True)
+def test_other_users_of_the_machine_are_refused(cluster):
+    """Whoever can send a scheduler, worker or nanny a message can run code there."""
+    known = cluster._client.scheduler_info()
+    addresses = [known["address"], *known["workers"], *(one["nanny"] for one in known["workers"].values())]
+    assert len(addresses) == 5
+    own = cluster._client.security.get_connection_args("client")
+    for address in addresses:
+        assert ask(address, own)["type"] in ("Scheduler", "Worker", "Nanny")
+        for other in (address.replace("tls", "tcp"), {}), (address, stranger()):
+            with pytest.raises(OSError, match=r"127\.0\.0\.1"):
+                ask(*other)
+    scheduler = cluster._client.cluster.scheduler
+    for path in ("status", "info/main/workers.html", "health", "metrics"):
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(f"http://127.0.0.1:{scheduler.http_server.port}/{path}", timeout=5)
+
+
+def stranger():
+    """What somebody with another key has, who talks to anybody."""
+    from distributed.security import Security
+
+    arguments = Security.temporary().get_connection_args("client")
+    arguments["ssl_context"].verify_mode = ssl.CERT_NONE
+    return arguments
+
+
+def ask(address, arguments):
+    """Who is at an address, as it says itself."""
+    from distributed.core import connect, send_recv
+
+    async def ask():
+        comm = await connect(address, timeout=2, **arguments)
+        try:
+            return await send_recv(comm, op="identity")
+        finally:
+            comm.abort()
+
+    return asyncio.run(ask())
 
 
 @pytest.mark.slow
@@ -269,8 +314,9 @@ def test_workers_of_the_same_code_are_taken_and_others_are_not(monkeypatch):
         Cluster(n_workers=1).__enter__()
 
 
-def test_without_dask_one_line_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", None)
+@pytest.mark.parametrize("package", ["distributed", "cryptography"])
+def test_without_dask_one_line_says_what_to_install(monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError, match=r'pip install "segkit-bio\[scale\]"'):
         Cluster().__enter__()
 
