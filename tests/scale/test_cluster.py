@@ -144,7 +144,7 @@ def test_other_users_of_the_machine_are_refused(cluster):
     for address in addresses:
         assert ask(address, own)["type"] in ("Scheduler", "Worker", "Nanny")
         for other in (address.replace("tls", "tcp"), {}), (address, stranger()):
-            with pytest.raises(OSError, match=r"127\.0\.0\.1"):
+            with pytest.raises(OSError):  # noqa: PT011 -- in words of any layer
                 ask(*other)
     scheduler = cluster._client.cluster.scheduler
     for path in ("status", "info/main/workers.html", "health", "metrics"):
