@@ -1,24 +1,30 @@
-"""The web server of ``segkit annotate``: page, pictures and one websocket, for the page with the printed address only.
+"""The web server of ``segkit annotate``: page, pictures and one websocket, for who has the printed address only.
 
-Any web page that is open in the same browser could send requests to 127.0.0.1. Three checks keep it out: a secret token,
-the Host header (a foreign name that resolves to 127.0.0.1), and the Origin of the websocket.
+Any web page that is open in the same browser could send requests to this server, and so could other users of the machine.
+Three checks keep them out: a secret token, the Host header (a foreign name that resolves to 127.0.0.1), and the Origin. The
+token is in no cookie, since a browser sends cookies to all ports of a machine, and in no command line.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import logging
 import mimetypes
+import re
 import secrets
 import signal
 import socket
 import tempfile
 import threading
+import time
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 import uvicorn
 from starlette.applications import Starlette
@@ -31,6 +37,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from segkit.annotate import results
 from segkit.annotate.messages import (
@@ -44,7 +51,7 @@ from segkit.annotate.messages import (
 )
 from segkit.annotate.pictures import encode, render_tile
 from segkit.annotate.shared_session import SharedSession, TabQueue
-from segkit.errors import InputError, OutputError, SegkitError
+from segkit.errors import ConfigError, InputError, OutputError, SegkitError, one_line
 from segkit.live.events import explain
 from segkit.objects.tables import OBJECTS_FILE, ImageObjects, write_objects
 
@@ -54,73 +61,106 @@ if TYPE_CHECKING:
 STATIC = Path(__file__).parent / "static"
 REFUSED = 1008  # websocket: policy violation
 
+LOOPBACK = "127.0.0.1"
 # Connections that do not end by themselves are cut after so many seconds.
 _PATIENCE = 2
+# Connections without a request; a page in a browser has at most 6 beside its websocket.
+_MOST_IDLE = 32
+_HOST = re.compile(r"([\w.-]+|\[[\da-f:.]+\])(:\d+)?", re.IGNORECASE)
 
 
 class Guard:
-    """Answer requests with the right token, host and origin; refuse all others in one line."""
+    """Answer requests with the right token, host and origin; refuse all others in one line.
 
-    def __init__(self, app: ASGIApp, *, token: str, port: int) -> None:
-        self._app, self._token = app, token
-        self._cookie = f"segkit-{port}"
-        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        self._origins = {f"http://{host}" for host in self._hosts}
-        sockets = " ".join(f"ws://{host}" for host in sorted(self._hosts))
-        self._headers = {
-            "content-security-policy": f"default-src 'self'; connect-src 'self' {sockets}; img-src 'self' blob:; "
-            "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-            "x-content-type-options": "nosniff",
-            "referrer-policy": "no-referrer",
-            "cross-origin-resource-policy": "same-origin",
-            "cross-origin-opener-policy": "same-origin",
-            "cache-control": "no-store",
-        }
+    The files of the page itself need no token, and hold no secret: a browser asks for them without one. See `run` for
+    `host`, `allow_hosts` and `base_url`; a proxy may take the latter off the paths, or leave it there.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        token: str,
+        host: str = LOOPBACK,
+        allow_hosts: Iterable[str] = (),
+        base_url: str = "/",
+    ) -> None:
+        self._app, self._token, self._base_url = app, token, unquote(base_url)
+        self._further = {_name(name) for name in allow_hosts}
+        self._hosts = {LOOPBACK, "localhost", "[::1]", _name(host)} | self._further
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        if scope["path"].startswith(self._base_url):
+            scope = {**scope, "path": scope["path"][len(self._base_url) - 1 :]}
         asked = HTTPConnection(scope)
-        is_asked = self._is_token(asked.query_params.get("token", ""))
-        fault = self._fault(asked, is_asked=is_asked)
+        fault = self._fault(asked)
         if fault is None:
-            await self._app(scope, receive, self._adding(send, new=is_asked))
+            await self._app(scope, receive, _adding(send, _headers(asked.headers["host"])))
         elif scope["type"] == "websocket":
             await WebSocket(scope, receive, send).close(REFUSED, fault)
         else:
-            await PlainTextResponse(f"{fault}\n", 403, self._headers)(scope, receive, send)
+            await PlainTextResponse(f"{fault}\n", 403, _headers())(scope, receive, send)
 
-    def _fault(self, asked: HTTPConnection, *, is_asked: bool) -> str | None:
-        if asked.headers.get("host", "") not in self._hosts:
-            return "wrong host: open the address that segkit annotate printed"
-        origin = asked.headers.get("origin")
-        if origin not in self._origins and (asked.scope["type"] == "websocket" or origin is not None):
+    def _fault(self, asked: HTTPConnection) -> str | None:
+        host, origin = asked.headers.get("host", ""), asked.headers.get("origin")
+        is_websocket, path = asked.scope["type"] == "websocket", asked.scope["path"]
+        if _name(host) not in self._hosts:
+            return (
+                "wrong host: open the address that segkit annotate printed, or name this one by --allow-host"
+            )
+        if (is_websocket or origin is not None) and not self._is_own(origin or "", host):
             return "wrong origin: only the page of segkit annotate may connect"
-        if not (is_asked or self._is_token(asked.cookies.get(self._cookie, ""))):
+        token = asked.query_params.get("token")
+        if token is None and not is_websocket and (path == "/" or path.startswith("/static/")):
+            return None
+        if not secrets.compare_digest((token or "").encode(), self._token.encode()):
             return "no valid token: open the address that segkit annotate printed, with its token"
         return None
 
-    def _is_token(self, text: str) -> bool:
-        return secrets.compare_digest(text.encode(), self._token.encode())
-
-    def _adding(self, send: Send, *, new: bool) -> Send:
-        """Add the security headers to every answer, and the cookie to that of the printed address."""
-        cookie = f"{self._cookie}={self._token}; HttpOnly; SameSite=Strict; Path=/"
-
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.update(self._headers | ({"set-cookie": cookie} if new else {}))
-            await send(message)
-
-        return sending
+    def _is_own(self, origin: str, host: str) -> bool:
+        scheme, _, site = origin.partition("://")
+        # a proxy may have replaced the host that the browser named
+        return scheme in ("http", "https") and (site == host or _name(site) in self._further)
 
 
-def make_app(project: Project, session: LiveSession, *, token: str, port: int) -> ASGIApp:
-    """Make the ASGI application for requests that hold the secret token and name the port of the server."""
-    return Guard(make_page(project, session), token=token, port=port)
+def _name(host: str) -> str:
+    """Return the name in a Host header, without the port: that of a tunnel is another one. It is empty if it is none."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else found[1].lower()
+
+
+def _headers(host: str | None = None) -> dict[str, str]:
+    """Return the headers of every answer, which say what a page may do."""
+    sockets = "" if host is None else f" ws://{host} wss://{host}"
+    return {
+        "content-security-policy": f"default-src 'self'; connect-src 'self'{sockets}; img-src 'self' blob:; "
+        "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+        "cross-origin-resource-policy": "same-origin",
+        "cross-origin-opener-policy": "same-origin",
+        "cache-control": "no-store",
+    }
+
+
+def _adding(send: Send, headers: dict[str, str]) -> Send:
+    """Add headers to an answer."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).update(headers)
+        await send(message)
+
+    return sending
+
+
+def make_app(project: Project, session: LiveSession, *, token: str) -> ASGIApp:
+    """Make the ASGI application for requests that hold the secret token."""
+    return Guard(make_page(project, session), token=token)
 
 
 def make_page(project: Project, session: LiveSession) -> Starlette:
@@ -161,55 +201,125 @@ def make_page(project: Project, session: LiveSession) -> Starlette:
     return Starlette(routes=routes)
 
 
-def serve(
-    project: Project,
-    session: LiveSession,
-    *,
-    port: int = 0,
-    notify: Callable[[str], None] = print,
-    open_browser: bool = True,
-) -> None:
-    """Show the page until Ctrl-C; then save and close the session.
-
-    The port is 0 for any free one; `notify` is given the address. An OutputError says that the port is taken or not
-    allowed.
-    """
+def serve(project: Project, session: LiveSession, **options: Any) -> None:
+    """Show the page until Ctrl-C; then save and close the session. The options are those of `run`."""
     try:
-        run(make_page(project, session), port=port, notify=notify, open_browser=open_browser)
+        run(make_page(project, session), **options)
     finally:
         session.close()
 
 
-def run(page: ASGIApp, *, port: int, notify: Callable[[str], None], open_browser: bool) -> None:
-    """Serve an application behind a new token until Ctrl-C; see `serve`."""
-    listener = _listen(port)
-    port = listener.getsockname()[1]
+def run(
+    page: ASGIApp,
+    *,
+    host: str = LOOPBACK,
+    port: int = 0,
+    base_url: str = "/",
+    allow_hosts: Iterable[str] = (),
+    notify: Callable[[str], None] = print,
+    open_browser: bool = True,
+    debug: bool = False,
+) -> None:
+    """Serve an application behind a new token until Ctrl-C.
+
+    The address of this computer that is listened at is `host`; the port is 0 for any free one; `base_url` is the path of
+    the page; `allow_hosts` are further names that it may be opened under. `notify` is given the address. With `debug`,
+    errors of segkit itself are shown with their traceback. An OutputError says that the port is taken or not allowed.
+    """
+    if not re.fullmatch(r"[\w/.~%@+-]*", base_url):
+        raise ConfigError(f"--base-url {base_url}: expected a path such as /user/me/proxy/8765/")
+    for name in allow_hosts:
+        if not _name(name):
+            raise ConfigError(f"--allow-host {name}: expected the name of a host such as hub.example.org")
+    base_url = "/".join(["", *filter(None, base_url.split("/")), ""])
+    site = f"[{host}]" if ":" in host else host
+    listener = _listen(port, host)
     token = secrets.token_urlsafe(24)
     config = uvicorn.Config(
-        Guard(page, token=token, port=port),
-        log_level="error",
+        Guard(page, token=token, host=site, allow_hosts=allow_hosts, base_url=base_url),
+        http=_FewIdle,
+        backlog=_MOST_IDLE,
+        log_config=_log_config(debug=debug),
         access_log=False,
         ws_max_size=LIMIT,
         ws_per_message_deflate=False,
         lifespan="off",
         timeout_graceful_shutdown=_PATIENCE,
         server_header=False,
+        proxy_headers=False,
     )
-    address = f"http://127.0.0.1:{port}/?token={token}"
+    if host in ("0.0.0.0", "::"):
+        site = LOOPBACK
+    address = f"http://{site}:{listener.getsockname()[1]}{base_url}?token={token}"
     notify(address)
-    if open_browser:
-        webbrowser.open(address)
     if threading.current_thread() is threading.main_thread():
         # uvicorn sends itself the signal again once it has stopped: it must not end the process before all is saved
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt), listener:
+    shown = _open(address) if open_browser else contextlib.nullcontext()
+    with contextlib.suppress(KeyboardInterrupt), listener, shown:
         uvicorn.Server(config).run(sockets=[listener])
 
 
-def _listen(port: int) -> socket.socket:
+@contextlib.contextmanager
+def _open(address: str) -> Iterator[None]:
+    """Open the browser by a private file that leads to the address: all users of a machine can read command lines."""
+    with tempfile.TemporaryDirectory(prefix="segkit-") as folder:
+        file = Path(folder).resolve() / "open.html"
+        file.touch(mode=0o600)
+        file.write_text(
+            f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(address)}">', encoding="utf-8"
+        )
+        webbrowser.open(file.as_uri())
+        yield
+
+
+class _FewIdle(H11Protocol):
+    """HTTP of which few connections are idle: those of a stranger would use up the files that a process may open."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Close the oldest idle connection, if there are too many; a browser opens it again when it needs it."""
+        super().connection_made(transport)
+        self.since = time.monotonic()
+        idle = [one for one in self.connections if isinstance(one, _FewIdle) and one.is_idle]
+        if len(idle) > _MOST_IDLE:
+            min(idle, key=lambda one: one.since).transport.close()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being answered."""
+        return not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete)
+
+
+class _OneLine(logging.Formatter):
+    """Errors in one line each."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Explain the error of a record."""
+        error = record.exc_info[1] if record.exc_info else None
+        return f"segkit annotate: {one_line(record.getMessage() if error is None else explain(error))}"
+
+
+def _log_config(*, debug: bool) -> dict[str, Any]:
+    """Configure the logs of the server and of its loop."""
+    quiet = {"handlers": ["terminal"], "level": "ERROR", "propagate": False}
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"line": {"()": logging.Formatter if debug else _OneLine}},
+        "handlers": {"terminal": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "loggers": {"uvicorn": quiet, "asyncio": quiet},
+    }
+
+
+def _listen(port: int, host: str = LOOPBACK) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server(("127.0.0.1", port))
+        return socket.create_server((host, port), family=family)
     except OSError as error:
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            raise OutputError(
+                f"--host {host}: {error.strerror or error}: give an address of this computer, or 0.0.0.0 for all"
+            ) from error
         raise OutputError(
             f"--port {port}: {error.strerror or error}: give another one, or leave it out for any free port"
         ) from error

@@ -121,13 +121,11 @@ async def _or_told(answer: Callable[[], Any]) -> Response:
     return response
 
 
-def serve_start(
-    root: Path, open_project: Opener, *, port: int, notify: Callable[[str], None], open_browser: bool
-) -> None:
-    """Show the start page, then the page of what is opened there, until Ctrl-C."""
+def serve_start(root: Path, open_project: Opener, **options: Any) -> None:
+    """Show the start page, then the page of what is opened there, until Ctrl-C; the options are those of `run`."""
     page = StartPage(root, open_project)
     try:
-        run(page, port=port, notify=notify, open_browser=open_browser)
+        run(page, **options)
     finally:
         page.close()
 

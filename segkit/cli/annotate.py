@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,6 +64,24 @@ def annotate(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of the page on this machine; 0 for any free one.")
     ] = 0,
+    host: Annotated[
+        str,
+        typer.Option(
+            help="Address of this machine that the page is served at; 0.0.0.0 for all, as in a container. Others who reach "
+            "it need the token."
+        ),
+    ] = "127.0.0.1",
+    base_url: Annotated[
+        str,
+        typer.Option(metavar="PATH", help="Path of the page behind a proxy, such as /user/me/proxy/8765/."),
+    ] = "/",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name of a host that the page may be opened under, beside this machine's; repeatable.",
+        ),
+    ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
 ) -> None:
     """Annotate images in the browser; the prediction follows each stroke. Ctrl-C ends, all is saved."""
@@ -114,15 +133,22 @@ def annotate(
         chosen = read_classes(asked.classes) if asked.classes.strip() else named
         return open_project(Path(asked.images), Path(asked.output) if asked.output else None, chosen)
 
+    served = {
+        "host": host,
+        "port": port,
+        "base_url": base_url,
+        "allow_hosts": allow_host or (),
+        "open_browser": not no_browser,
+        "debug": "--debug" in sys.argv,
+    }
     if images is None:
         if output is not None or masks is not None:
             raise ConfigError("--output and --masks belong to images: name their folder too")
         serve_start(
             Path.cwd(),
             open_asked,
-            port=port,
             notify=lambda address: echo(f"segkit annotate: {address} (Ctrl-C ends)"),
-            open_browser=not no_browser,
+            **served,
         )
         echo("segkit annotate: ended")
         return
@@ -132,9 +158,8 @@ def annotate(
         serve(
             project,
             session,
-            port=port,
             notify=lambda address: echo(f"segkit annotate: {address} (Ctrl-C ends; labels in {output})"),
-            open_browser=not no_browser,
+            **served,
         )
     echo(f"segkit annotate: ended; labels are in {output / 'masks'}")
 

@@ -42,7 +42,7 @@ def session(project):
 
 @pytest.fixture
 def client(project, session):
-    app = make_app(project, session, token=TOKEN, port=PORT)
+    app = make_app(project, session, token=TOKEN)
     with TestClient(app, base_url=f"http://{HOST}") as client:
         yield client
 

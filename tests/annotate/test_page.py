@@ -50,7 +50,7 @@ class Running:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self.app = make_app(self.project, self.session, token=TOKEN, port=self.port)
+        self.app = make_app(self.project, self.session, token=TOKEN)
         self.start()
 
     @property

@@ -1,24 +1,29 @@
 import contextlib
 import io
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import quote
+from unittest.mock import Mock
+from urllib.parse import quote, urlsplit
+from urllib.request import url2pathname
 
 import httpx
 import numpy as np
+import psutil
 import pytest
 from PIL import Image
 from starlette.websockets import WebSocketDisconnect
 
 from segkit.annotate import server
 from segkit.annotate.messages import LIMIT, pack
-from segkit.errors import OutputError
+from segkit.errors import ConfigError, OutputError
 from segkit.images import UNLABELLED
 from segkit.live import Drawing, Failed
 from tests.annotate.conftest import TOKEN, Tab, labels_of
@@ -301,6 +306,69 @@ def test_a_taken_port(session, project):
     assert session.closed
 
 
+@pytest.fixture
+def run(monkeypatch):
+    """Run a server that ends at once; gives the printed address, and what the browser was asked to open."""
+
+    def run(**options):
+        printed, opened = [], []
+
+        def look(address):
+            file = Path(url2pathname(urlsplit(address).path))
+            modes = (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777)
+            opened.append((file, file.read_text(), modes))
+
+        monkeypatch.setattr("webbrowser.open", look)
+        monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
+        monkeypatch.setattr("signal.signal", lambda *_: None)
+        server.run(Mock(), notify=printed.append, **options)
+        return printed, opened
+
+    return run
+
+
+def test_the_browser_is_given_a_private_file(run):
+    """All users of a machine can read what a browser is started with."""
+    [address], [(file, text, modes)] = run()
+    assert f'content="0; url={address}"' in text
+    assert address.partition("token=")[2] not in str(file)
+    assert os.name == "nt" or modes == (0o600, 0o700)
+    assert not file.parent.exists()
+    assert run(open_browser=False)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "start"),
+    [
+        ({"host": "0.0.0.0"}, r"http://127\.0\.0\.1:\d+/"),
+        ({"host": "localhost", "base_url": "user/me"}, r"http://localhost:\d+/user/me/"),
+        ({"base_url": "/user/a%40b/"}, r"http://127\.0\.0\.1:\d+/user/a%40b/"),
+        ({"base_url": ""}, r"http://127\.0\.0\.1:\d+/"),
+    ],
+)
+def test_the_printed_address(run, options, start):
+    [address], _ = run(**options)
+    assert re.fullmatch(start + r"\?token=[\w-]{32}", address)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            {"base_url": "https://hub.example.org/me/"},
+            "--base-url https://hub.example.org/me/: expected a path such",
+        ),
+        ({"base_url": "/me/?a"}, "--base-url /me/?a: expected a path such as"),
+        ({"allow_hosts": ["a", "https://b"]}, "--allow-host https://b: expected the name of a host such as"),
+        ({"allow_hosts": ["*"]}, "--allow-host *: expected the name of a host such as"),
+        ({"host": "192.0.2.1"}, "--host 192.0.2.1: Cannot assign requested address"),
+    ],
+)
+def test_what_is_no_address(run, options, told):
+    with pytest.raises((ConfigError, OutputError), match=re.escape(told)):
+        run(**options)
+
+
 PROGRAM = """
 import sys
 import numpy as np
@@ -308,35 +376,78 @@ from segkit.annotate import serve
 from tests.annotate.fakes import FakeProject, FakeSession
 project = FakeProject({"a": np.eye(9, dtype=np.float32)})
 session = FakeSession(project)
-serve(project, session, open_browser=False, notify=lambda address: print(address, flush=True))
+project.image = lambda key: 1 / 0
+serve(project, session, open_browser=False, notify=lambda address: print(address, flush=True), debug="--debug" in sys.argv)
 print("closed" if session.closed else "open")
 """
 
 
-@pytest.mark.slow(short=True)
-@pytest.mark.skipif(os.name == "nt", reason="Ctrl-C of another process is Unix only")
-@pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM"])
-def test_ctrl_c_saves_and_ends(sent):
+@contextlib.contextmanager
+def started(*options):
+    """A server, and the addresses of its page and of a picture, which cannot be drawn."""
     process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(PROGRAM)],
+        [sys.executable, "-c", textwrap.dedent(PROGRAM), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],
     )
-    address = process.stdout.readline().strip()
-    assert address.startswith("http://127.0.0.1:")
-    for _ in range(50):
-        with contextlib.suppress(httpx.ConnectError):
-            answer = httpx.get(address, timeout=5)
-            break
-    assert answer.status_code == 200
-    assert "server" not in answer.headers
-    assert httpx.get(address.partition("?")[0]).status_code == 403
-    process.send_signal(getattr(signal, sent))
-    out, err = process.communicate(timeout=20)
-    assert (process.returncode, out.strip(), err) == (0, "closed", "")
+    try:
+        address = process.stdout.readline().strip()
+        assert address.startswith("http://127.0.0.1:")
+        yield process, address, address.replace("?", "thumbnail/a?")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+of_unix = pytest.mark.skipif(os.name == "nt", reason="Ctrl-C of another process is Unix only")
+
+
+@pytest.mark.slow(short=True)
+@of_unix
+@pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM"])
+def test_ctrl_c_saves_and_ends(sent):
+    with started() as (process, address, picture):
+        for _ in range(50):
+            with contextlib.suppress(httpx.ConnectError):
+                answer = httpx.get(address, timeout=5)
+                break
+        assert answer.status_code == 200
+        assert "server" not in answer.headers
+        assert httpx.get(picture.partition("?")[0]).status_code == 403
+        process.send_signal(getattr(signal, sent))
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, out.strip(), err) == (0, "closed", "")
     assert pack({}) == b"\x02\x00\x00\x00{}"
+
+
+@pytest.mark.slow
+@of_unix
+@pytest.mark.parametrize("options", [(), ("--debug",)])
+def test_an_error_within_a_request_is_one_line(options):
+    with started(*options) as (process, _, picture):
+        assert httpx.get(picture, timeout=20).status_code == 500
+        process.send_signal(signal.SIGINT)
+        err = process.communicate(timeout=20)[1]
+    told = "segkit annotate: unexpected error (ZeroDivisionError: division by zero): please report it; "
+    if options:
+        assert "Traceback (most recent call last)" in err
+    else:
+        assert (err.startswith(told), err.count("\n")) == (True, 1)
+
+
+@pytest.mark.slow
+@of_unix
+def test_idle_connections_of_strangers_do_not_use_up_the_files():
+    with started() as (process, address, _), contextlib.ExitStack() as idle:
+        count = psutil.Process(process.pid).num_fds
+        n_files = count()
+        port = httpx.URL(address).port
+        for _ in range(300):
+            idle.enter_context(socket.create_connection(("127.0.0.1", port)))
+        assert httpx.get(address, timeout=20).status_code == 200
+        assert count() < n_files + 60
 
 
 def test_a_tab_whose_image_vanishes_hears_on(tab, project):

@@ -9,7 +9,7 @@ from segkit.annotate.start import StartPage, list_folders, read_recent, remember
 from segkit.errors import InputError
 from segkit.images import write_image
 from segkit.live import LiveSession, Project
-from tests.annotate.conftest import HOST, PORT, TOKEN, TestClient, two_halves
+from tests.annotate.conftest import HOST, TOKEN, TestClient, two_halves
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def page(root):
 
 @pytest.fixture
 def client(page):
-    with TestClient(Guard(page, token=TOKEN, port=PORT), base_url=f"http://{HOST}") as client:
-        client.get("/", params={"token": TOKEN})
+    with TestClient(Guard(page, token=TOKEN), base_url=f"http://{HOST}") as client:
+        client.params = {"token": TOKEN}
         yield client
 
 
@@ -116,7 +116,7 @@ def test_other_pages_may_open_nothing(client, root):
     for headers in ({"origin": "http://elsewhere"}, {"origin": "null"}):
         answer = client.post("/open", content=json.dumps({"images": str(root / "one")}), headers=headers)
         assert answer.status_code == 403
-    client.cookies.clear()
+    client.params = {}
     assert opened(client, images=str(root / "one")).status_code == 403
 
 

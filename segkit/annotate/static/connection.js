@@ -1,5 +1,7 @@
 // The websocket: framing, what is not yet on disk, and a connection that comes back.
 
+import { at } from "./address.js";
+
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 15000;
 
@@ -16,7 +18,7 @@ export class Connection {
   }
 
   connect() {
-    const socket = new WebSocket(`ws://${location.host}/ws?page=${this.page}`);
+    const socket = new WebSocket(at("ws", { page: this.page }).replace("http", "ws"));
     this.socket = socket;
     socket.binaryType = "arraybuffer";
     socket.onmessage = (event) => this.receive(event.data);
@@ -98,7 +100,7 @@ export class Connection {
 
   async retry() {
     try {
-      const answer = await fetch("/", { method: "HEAD", cache: "no-store" });
+      const answer = await fetch(at(""), { method: "HEAD", cache: "no-store" });
       if (answer.status === 403) {
         this.on.refused();
         return;

@@ -1,5 +1,6 @@
 // The list of images: thumbnail, name, state, and rank among those worth labelling.
 
+import { at } from "./address.js";
 import { fill } from "./panel.js";
 
 const STATES = { none: "no labels", some: "some labels", full: "complete" };
@@ -31,7 +32,7 @@ export class Gallery {
     picture.loading = "lazy";
     picture.alt = "";
     picture.addEventListener("error", () => picture.classList.add("absent")); // why is told when the image is opened
-    picture.src = `/thumbnail/${encodeURIComponent(key)}`;
+    picture.src = at(`thumbnail/${encodeURIComponent(key)}`);
     name.textContent = key;
     badge.setAttribute("role", "img");
     button.append(picture, badge, name, state);

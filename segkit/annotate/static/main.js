@@ -28,8 +28,6 @@ let lookTimer = null;
 let network = { state: "none", shown: "kernel machine", text: "", done: 0, seconds_left: null, object_iou: null };
 let expectedOfStrokes = null; // object IoU
 
-history.replaceState(null, "", `/${location.hash}`); // the secret token leaves the address bar
-
 // drawing area
 
 const view = new View(byId("stage"), () => {
@@ -88,7 +86,7 @@ const connection = new Connection({
     fail("The connection to segkit is lost. Your strokes stay on this page, and are sent when it is back.", "connection");
   },
   refused() {
-    fail("segkit was started anew. Open the address that it printed; this page can no longer save.", "connection");
+    fail("This page has no valid token, as if segkit was started anew. Open the address that it printed; this page can no longer save.", "connection");
   },
   keptChanged: showSaved,
   hello(message) {

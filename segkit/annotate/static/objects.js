@@ -1,5 +1,6 @@
 // The panel of objects: how many, how they are told apart, and the table of one image.
 
+import { at } from "./address.js";
 import { byId } from "./panel.js";
 
 const MOST_ROWS = 1000; // that are shown; the file has all
@@ -60,14 +61,14 @@ export class ObjectPanel {
 
   /** Show the table of an image, if it is still shown when the table is there. */
   async openImage(key, isShown) {
-    const path = `/objects/${key.split("/").map(encodeURIComponent).join("/")}`;
+    const path = `objects/${key.split("/").map(encodeURIComponent).join("/")}`;
     const table = await read(path);
-    if (isShown()) this.open(table, `${path}?csv`, "Objects of this image", true);
+    if (isShown()) this.open(table, at(path, "csv"), "Objects of this image", true);
   }
 
   /** Show the table of all images that were segmented. */
   async openAll() {
-    this.open(await read("/results/objects"), "/results/objects.csv", "Objects of all images", false);
+    this.open(await read("results/objects"), at("results/objects.csv"), "Objects of all images", false);
   }
 
   open(table, file, title, marks) {
@@ -126,7 +127,7 @@ export class ObjectPanel {
 
 /** Read JSON of the server, or throw what it says is wrong. */
 export async function read(path) {
-  const answer = await fetch(path, { cache: "no-store" });
+  const answer = await fetch(at(path), { cache: "no-store" });
   if (!answer.ok) throw new Error((await answer.text()).trim());
   return answer.json();
 }

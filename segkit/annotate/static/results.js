@@ -1,5 +1,6 @@
 // All images at once: segment the folder, and the gallery of its results.
 
+import { at } from "./address.js";
 import { read } from "./objects.js";
 import { byId, fill } from "./panel.js";
 
@@ -25,6 +26,7 @@ export class Results {
     byId("show-results").addEventListener("click", () => this.open());
     for (const id of ["results-order", "results-warned"]) byId(id).addEventListener("change", () => this.draw());
     byId("results-table").addEventListener("click", () => this.openTable());
+    for (const link of document.querySelectorAll("#results-tools a")) link.href = at(link.getAttribute("href"));
   }
 
   suggestOutput() {
@@ -60,7 +62,7 @@ export class Results {
 
   async open() {
     try {
-      const { rows, known, output } = await read("/results/rows");
+      const { rows, known, output } = await read("results/rows");
       Object.assign(this, { rows, known: new Set(known) });
       const n = rows.reduce((sum, row) => sum + (row.count ?? 0), 0);
       byId("results-text").textContent = `${rows.length} ${rows.length === 1 ? "image" : "images"}, ${n} objects. Files in ${output}`;
@@ -81,11 +83,11 @@ export class Results {
   card(row) {
     const item = document.createElement("li");
     const picture = document.createElement("img");
-    const query = new URLSearchParams({ image: row.image, page: row.page, pages: row.pages, at: this.stamp });
+    const asked = { image: row.image, page: row.page, pages: row.pages, at: this.stamp };
     picture.loading = "lazy";
     picture.alt = "";
     const isWritten = row.status === "written";
-    if (isWritten) picture.src = `/results/picture?${query}&small=true`;
+    if (isWritten) picture.src = at("results/picture", { ...asked, small: true });
     const opened = document.createElement(this.known.has(row.key) ? "button" : "a");
     if (opened.tagName === "BUTTON") {
       opened.type = "button";
@@ -95,7 +97,7 @@ export class Results {
         this.show(row.key);
       });
     } else if (isWritten) {
-      opened.href = `/results/picture?${query}`;
+      opened.href = at("results/picture", asked);
       opened.target = "_blank";
     }
     const told = [["name", row.key]];

@@ -1,12 +1,12 @@
 // The start page: folders of the machine where segkit runs, and projects that were opened lately.
 
+import { at } from "./address.js";
+
 const LOST = "The connection to segkit is lost. Start it again, and open the address that it prints.";
 const OPENED = 409; // another tab has opened a project
 
 const byId = (id) => document.getElementById(id);
 let here = null; // the folder that is shown
-
-history.replaceState(null, "", "/"); // the secret token leaves the address bar
 
 const images = (n) => `${n} ${n === 1 ? "image" : "images"}`;
 
@@ -30,7 +30,7 @@ function fail(text) {
 }
 
 async function show(path = "") {
-  const answer = await fetch(`/folders?${new URLSearchParams({ path })}`).catch(() => null);
+  const answer = await fetch(at("folders", { path })).catch(() => null);
   if (answer === null) {
     fail(LOST);
     return;
@@ -58,7 +58,7 @@ async function open(folder, output, classes) {
   byId("opening").textContent = "Opening …";
   byId("open-folder").disabled = true;
   try {
-    const answer = await fetch("/open", { method: "POST", body: JSON.stringify({ images: folder, output, classes }) });
+    const answer = await fetch(at("open"), { method: "POST", body: JSON.stringify({ images: folder, output, classes }) });
     if (answer.ok || answer.status === OPENED) location.reload();
     else fail((await answer.text()).trim());
   } catch {

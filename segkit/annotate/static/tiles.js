@@ -1,5 +1,7 @@
 // Pictures in tiles of 512 pixels: those of the image, from the server; those of labels and prediction, from their values.
 
+import { at } from "./address.js";
+
 export const TILE = 512;
 const MOST_BITMAPS = 160;
 const RENDER_BUDGET = 9; // ms of a frame for the colours of new values
@@ -66,7 +68,7 @@ export class ImageTiles {
     const entry = { bitmap: null };
     this.bitmaps.set(name, entry);
     try {
-      const answer = await fetch(`/tile/${encodeURIComponent(this.image.image)}/${name}${this.query}`);
+      const answer = await fetch(at(`tile/${encodeURIComponent(this.image.image)}/${name}`, this.query));
       if (!answer.ok) throw new Error((await answer.text()).trim());
       const bitmap = await createImageBitmap(await answer.blob());
       if (this.bitmaps.get(name) !== entry) {
