@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 from scipy import ndimage
 
-from segkit.annotate import make_app, server
+from segkit.annotate import server
 from segkit.images import UNLABELLED
 from segkit.live import Failed, LabelClass, Prediction
 from tests.annotate.conftest import TOKEN, two_halves
@@ -43,21 +43,23 @@ def browser():
 class Running:
     """The server on a thread; `stop` and `start` break and mend the connection."""
 
-    def __init__(self):
+    def __init__(self, base_url="/"):
         arrays = {"a": two_halves(HEIGHT, WIDTH), "b": two_halves(HEIGHT, WIDTH, seed=1)}
         self.project = FakeProject(arrays)
         self.session = FakeSession(self.project)
+        self.page = server.make_page(self.project, self.session)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self.app = make_app(self.project, self.session, token=TOKEN)
+        self.base_url = base_url
         self.start()
 
     @property
     def address(self):
-        return f"http://127.0.0.1:{self.port}/?token={TOKEN}"
+        return f"http://127.0.0.1:{self.port}{self.base_url}?token={TOKEN}"
 
-    def start(self):
+    def start(self, token=TOKEN):
+        self.app = server.Guard(self.page, token=token, base_url=self.base_url)
         listener = server._listen(self.port)
         options = {"log_level": "error", "lifespan": "off", "ws_per_message_deflate": False}
         self.server = uvicorn.Server(uvicorn.Config(self.app, timeout_graceful_shutdown=1, **options))
@@ -350,6 +352,49 @@ def test_a_second_tab_and_errors(page, running, browser):
     assert "the disk is full: make room" in bar
     page.css("#faults button").click()
     assert page.id("faults").text == ""
+
+
+def test_the_token_stays_in_the_tab(page, running, browser):
+    assert browser.get_cookies() == []
+    assert TOKEN not in browser.current_url
+    browser.refresh()
+    assert TOKEN not in browser.current_url
+    again = Page(browser)
+    again.draw((20, 10), (20, 20))
+    wait_for(lambda: running.n_labelled(1))
+
+
+def test_without_the_token_the_page_shows_nothing(browser, running):
+    browser.switch_to.new_window("tab")  # of no token
+    browser.get(running.address.partition("?")[0])
+    wait_for(lambda: "no valid token" in browser.find_element(By.ID, "faults").text)
+    assert browser.find_elements(By.CSS_SELECTOR, "#images li") == []
+    browser.get_log("browser")
+    browser.close()
+    browser.switch_to.window(browser.window_handles[0])
+
+
+def test_a_server_that_was_started_anew_is_told(page, running, browser):
+    running.stop()
+    running.start(token="another")
+    wait_for(lambda: "Open the address that it printed" in page.id("faults").text, 20)
+    browser.get_log("browser")  # of the refusal
+
+
+def test_behind_a_proxy_with_a_path(browser):
+    running = Running("/user/me/")
+    try:
+        page = open_page(browser, running.address)
+        assert browser.current_url.partition("#")[0].endswith("/user/me/")
+        page.draw((20, 10), (20, 20))
+        wait_for(lambda: running.n_labelled(1))
+        wait_for(lambda: page.run("return document.querySelector('#images img').naturalWidth") == WIDTH)
+        browser.refresh()
+        wait_for(lambda: Page(browser).colour("labels", 20, 15)[3] > 0)
+        browser.get("about:blank")
+    finally:
+        running.stop()
+        running.session.close()
 
 
 def test_a_lost_connection_keeps_strokes(page, running):
@@ -646,6 +691,10 @@ def test_the_folder_is_segmented_and_its_results_sorted(page, running, browser, 
     wait_for(lambda: page.run("return document.getElementById('results').open"))
     cards = "return [...document.querySelectorAll('#results-cards .name')].map((one) => one.textContent)"
     assert page.run(cards) == ["a", "b"]
+    files = (
+        "[...document.querySelectorAll('#results-tools a')].map(async (link) => (await fetch(link)).status)"
+    )
+    assert page.run(f"return Promise.all({files})") == [200, 200, 200]
     wait_for(lambda: page.run("return document.querySelector('#results-cards img').naturalWidth") == 320)
     page.run("const order = document.getElementById('results-order'); order.value = 'accuracy';"
              "order.dispatchEvent(new Event('change'))")  # fmt: skip
