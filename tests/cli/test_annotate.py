@@ -36,6 +36,38 @@ def test_names_of_classes(segkit, served, folder):
     assert served == [(["back", "lesion"], [])]
 
 
+def test_how_the_page_is_reached(segkit, folder, monkeypatch):
+    pytest.importorskip("uvicorn", reason="the page needs a server")
+    seen = []
+    monkeypatch.setattr("segkit.annotate.server.run", lambda page, **options: seen.append(options))
+    line = ["annotate", folder / "images", "-o", folder / "out", "--no-browser"]
+    reached = [
+        "--host",
+        "0.0.0.0",
+        "--port",
+        "8765",
+        "--base-url",
+        "/me/",
+        "--allow-host",
+        "a",
+        "--allow-host",
+        "b",
+    ]
+    assert segkit(*line)[0] == segkit(*line, *reached)[0] == 0
+    names = ("host", "port", "base_url", "allow_hosts", "open_browser")
+    assert [tuple(one[name] for name in names) for one in seen] == [
+        ("127.0.0.1", 0, "/", (), False),
+        ("0.0.0.0", 8765, "/me/", ["a", "b"], False),
+    ]
+
+
+def test_a_path_that_is_none(segkit, folder):
+    pytest.importorskip("uvicorn", reason="the page needs a server")
+    line = ["annotate", folder / "images", "-o", folder / "out", "--base-url", "https://hub.example.org/"]
+    told = "segkit: --base-url https://hub.example.org/: expected a path such as /user/me/proxy/8765/\n"
+    assert segkit(*line) == (2, "segkit annotate: starting ...\n", told)
+
+
 @pytest.fixture
 def served(monkeypatch):
     """Projects that were served, as they were then."""
