@@ -248,8 +248,7 @@ def run(
         server_header=False,
         proxy_headers=False,
     )
-    if host in ("0.0.0.0", "::"):
-        site = LOOPBACK
+    site = {"0.0.0.0": LOOPBACK, "::": "[::1]"}.get(host, site)
     address = f"http://{site}:{listener.getsockname()[1]}{base_url}?token={token}"
     notify(address)
     if threading.current_thread() is threading.main_thread():
