@@ -565,14 +565,17 @@ def test_an_object_is_given_the_chosen_class(page, running):
 def test_an_object_is_grown_by_a_drag_or_a_click(page, running):
     find_an_object(page)
     page.keys("g")
-    page.draw((30, 60), (30, 65))
+    page.click_at((30, 60))
+    wait_for(lambda: "is labelled as background: erase that first" in page.id("faults").text)
+    assert not objects_of(running).checked
+    page.draw((30, 72), (30, 77))
     wait_for(lambda: objects_of(running).checked)
     found = objects_of(running)
-    assert found.checked == (found.labels[30, 60],)
-    assert not (found.labels == found.labels[30, 60])[:, 68:].any()
+    assert found.checked == (found.labels[30, 72],)
+    assert not (found.labels == found.labels[30, 72])[:, :63].any()
     page.id("undo").click()
     wait_for(lambda: not objects_of(running).checked)
-    page.click_at((30, 60))
+    page.click_at((30, 72))
     wait_for(lambda: objects_of(running).checked)
 
 
