@@ -44,15 +44,19 @@ def refuse_unwritable(path: Path, *, within: Path | None = None) -> None:
 
 
 def refuse_files_for_folders(output: Path, places: Iterable[Path]) -> None:
-    """Refuse files, or links that lead nowhere, in the place of folders of results."""
+    """Refuse files, or links, which may lead elsewhere, in the place of folders of results."""
     folders = [output / folder for folder in dict.fromkeys(place.parent for place in places)]
     within = dict.fromkeys(above for folder in folders for above in (folder, *folder.parents))
     blocking = [
-        path for path in within if output in path.parents and os.path.lexists(path) and not path.is_dir()
+        path
+        for path in within
+        if output in path.parents and (path.is_symlink() or (path.exists() and not path.is_dir()))
     ]
     if blocking:
+        is_link = blocking[0].is_symlink()
         raise OutputError(
-            f"{named(blocking)}: a file, where a folder of results would be: move it elsewhere, or choose another folder"
+            f"{named(blocking)}: a {'link' if is_link else 'file'}, where a folder of results would be: move it elsewhere, "
+            "or choose another folder"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -470,7 +471,11 @@ class _FolderRun:
         if self.strict:
             raise InputError(f"{reason} (strict: {self._done})") from error
         entry = self.record.entries.get(name)
-        if entry is not None and (mask := entry.row.get("mask")) and (self.record.output / mask).exists():
+        if (
+            entry is not None
+            and (mask := entry.row.get("mask"))
+            and os.path.lexists(self.record.output / mask)
+        ):
             other = "" if entry.made_by == self.made_by else ", of another model or other options"
             reason += f"; its mask of an earlier run{other}, {mask}, is left as it was"
         return ImageRow(name, FAILED, reason)

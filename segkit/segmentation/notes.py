@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def notes_on_removed(record: Record, present: Collection[str]) -> list[str]:
     gone = sorted(
         name
         for name, entry in record.entries.items()
-        if name not in present and (mask := entry.row.get("mask")) and (record.output / mask).exists()
+        if name not in present and (mask := entry.row.get("mask")) and os.path.lexists(record.output / mask)
     )
     if not gone:
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -125,7 +126,7 @@ def rows_of_others(record: Record, seen: Collection[str]) -> list[ImageRow]:
     rows = []
     for name, entry in record.entries.items():
         mask = entry.row.get("mask")
-        if name in seen or not mask or not (record.output / mask).exists():
+        if name in seen or not mask or not os.path.lexists(record.output / mask):
             continue
         if record.is_whole(name):
             rows.append(row_of(entry))

@@ -136,7 +136,7 @@ class Record:
         self.owner_of: dict[str, str] = {}
         self._digests: defaultdict[str, set[str]] = defaultdict(set)
         for path in sorted((output / HIDDEN / "record").glob("*.json"), key=_age):
-            if (entry := _read_entry(path)) is not None:
+            if path.is_file() and (entry := _read_entry(path)) is not None:
                 self._learn(entry)
 
     def _learn(self, entry: Entry) -> None:
@@ -153,9 +153,9 @@ class Record:
     def is_own(self, place: Path) -> bool:
         """Return whether segkit wrote what is at a place of the output folder, even if it is damaged now."""
         path, known = self.output / place, self._digests.get(place.as_posix())
-        if not known or not path.exists():
+        if not known or (digest := self._digest_at(place)) is None:
             return False
-        return digest_file(path) in known or (path.is_file() and _is_damaged(path))
+        return digest in known or (path.is_file() and _is_damaged(path))
 
     def refuse_foreign(self, places: Iterable[Path]) -> None:
         """Refuse to replace a file that somebody else made or changed, unless all are to be replaced."""
@@ -229,8 +229,14 @@ class Record:
         self._learn(entry)
 
     def _is_there(self, entry: Entry) -> bool:
-        paths = {self.output / place: digest for place, digest in entry.outputs.items()}
-        return all(path.exists() and digest_file(path) == digest for path, digest in paths.items())
+        return all(self._digest_at(Path(place)) == digest for place, digest in entry.outputs.items())
+
+    def _digest_at(self, place: Path) -> str | None:
+        """Digest what is at a place; None of nothing, of a pipe, and of what a link leads to, which may lie elsewhere."""
+        path, *folders = (self.output / part for part in (place, *place.parents[:-1]))
+        if not os.path.lexists(path) or any(folder.is_symlink() for folder in (path, *folders)):
+            return None
+        return digest_file(path) if path.is_file() or path.is_dir() else None
 
 
 def key_of(name: str) -> str:
@@ -287,7 +293,7 @@ def _read_entry(path: Path) -> Entry | None:
         places = [PurePosixPath(place) for place in (*entry.outputs, *entry.replaced)]
         texts = [entry.name, entry.source, entry.made_by, *entry.outputs.values(), *entry.replaced.values()]
         is_own_row = entry.row.get("image", entry.name) == entry.name and entry.mask in (None, *entry.outputs)
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
     is_inside = all(not place.is_absolute() and ".." not in place.parts for place in places)
     is_text = all(isinstance(text, str) for text in texts)

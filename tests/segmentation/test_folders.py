@@ -479,6 +479,16 @@ def test_a_link_in_the_output_never_leads_to_the_image(bright, tmp_path):
     assert image.read_bytes() == before
 
 
+def test_no_result_is_written_through_a_link(bright, images, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a").symlink_to(tmp_path / "elsewhere")
+    told = "out/a: a link, where a folder of results would be: move it elsewhere, or choose another folder"
+    with pytest.raises(OutputError, match=told):
+        predict_folder(bright, images, tmp_path / "out", overwrite_foreign=True)
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_a_file_that_no_result_replaces_is_no_reason_to_refuse(bright, images, tmp_path):
     """The mask of a PNG file is a PNG file: a TIFF of its name is somebody's, and stays."""
     (images / "stack.tif").unlink()

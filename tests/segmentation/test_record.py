@@ -1,8 +1,11 @@
 """The record of an output folder: which files are segkit's own, which are damaged, and what is done."""
 
+import contextlib
 import hashlib
 import json
+import os
 import shutil
+import tempfile
 import zipfile
 from dataclasses import asdict
 from pathlib import Path
@@ -10,9 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tifffile
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
-from segkit.errors import OutputError
+from segkit.errors import OutputError, SegkitError
 from segkit.segmentation.record import (
     HIDDEN,
     Entry,
@@ -193,6 +198,7 @@ def test_while_results_are_moved_the_last_one_is_away(output, monkeypatch):
         "{",
         "[]",
         '{"name": "a"}',
+        "[" * 100_000,
         json.dumps(asdict(Entry("a", "s", "m", {}, {"/etc/x": "0"}))),
         json.dumps(asdict(Entry("a", "s", "m", {}, {"b/../../x": "0"}))),
         json.dumps(asdict(Entry("a", "s", "m", {}, {}, {"../x": "0"}))),
@@ -301,6 +307,86 @@ def test_links_among_the_hidden_files_are_refused(output, tmp_path):
             raise AssertionError
         link.unlink()
     assert (elsewhere / "new" / "a.geojson").read_text() == "mine"
+
+
+def forge(output, name, outputs):
+    record = output / HIDDEN / "record"
+    record.mkdir(parents=True, exist_ok=True)
+    (record / f"{name}.json").write_text(json.dumps(asdict(Entry(name, "s", "m", {}, outputs))))
+
+
+def test_what_a_link_leads_to_is_never_segkits_own(output, tmp_path):
+    (tmp_path / "x.geojson").write_text("{1")
+    (output / "link").symlink_to(tmp_path)
+    (output / "to_file").symlink_to(tmp_path / "x.geojson")
+    forged = {place: sha("{1") for place in ("link/x.geojson", "to_file")}
+    forge(output, "b", forged)
+    with record_of(output) as record:
+        assert not record.is_whole("b")
+        for place in map(Path, forged):
+            record.withdraw(place)
+            with pytest.raises(ForeignFileError):
+                record.refuse_foreign([place])
+        record.put("b", [made(record, "b.geojson", "{2")])
+    assert (tmp_path / "x.geojson").read_text() == "{1"
+    assert (output / "to_file").is_symlink()
+
+
+def test_a_pipe_in_the_place_of_a_result_is_not_read(output):
+    for place in (Path("a.geojson"), HIDDEN / "record" / "b.json"):
+        (output / place).unlink(missing_ok=True)
+        os.mkfifo(output / place)
+    with record_of(output) as record:
+        assert not record.is_own(Path("a.geojson"))
+        assert not record.is_whole("a")
+
+
+PLACES = (
+    "a.geojson",
+    "mine.geojson",
+    "link/x.geojson",
+    "to_file",
+    "inner/../link",
+    "../elsewhere/x.geojson",
+    ".segkit/record",
+    "",
+    "long" * 99,
+    "a\0b",
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.sampled_from(PLACES),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(PLACES), inner, max_size=3),
+    max_leaves=6,
+)
+WRITTEN = st.dictionaries(st.sampled_from(PLACES), st.just(sha("{1")), max_size=2) | JSON
+ENTRIES = st.fixed_dictionaries(
+    {"name": st.sampled_from(["a", "b"]), "source": st.just("s"), "made_by": st.just("m")}
+    | {"row": st.just({}) | JSON, "outputs": WRITTEN, "replaced": WRITTEN}
+)
+
+
+@given(st.lists(ENTRIES, min_size=1, max_size=3))
+def test_a_forged_record_touches_nothing_elsewhere(entries):
+    with tempfile.TemporaryDirectory() as folder:
+        output, elsewhere = Path(folder) / "out", Path(folder) / "elsewhere"
+        for place in (elsewhere / "x.geojson", output / "a.geojson", output / "mine.geojson"):
+            place.parent.mkdir(exist_ok=True)
+            place.write_text("{1")
+        (output / "link").symlink_to(elsewhere)
+        (output / "to_file").symlink_to(elsewhere / "x.geojson")
+        record_folder = output / HIDDEN / "record"
+        record_folder.mkdir(parents=True)
+        for number, entry in enumerate(entries):
+            (record_folder / f"{number}.json").write_text(json.dumps(entry))
+        with record_of(output) as record:
+            for name in record.entries:
+                record.is_whole(name)
+            for place in PLACES:
+                record.withdraw(Path(place))
+            with contextlib.suppress(SegkitError):
+                record.put("a", [made(record, "a.geojson", "{2")])
+        assert [path.read_text() for path in elsewhere.iterdir()] == ["{1"]
+        assert (output / "link").is_symlink()
 
 
 def test_a_folder_is_never_left_without_some_of_its_files(tmp_path, monkeypatch):
