@@ -22,7 +22,7 @@ from segkit.images.alike import Scale, check_scales, scale_of
 from segkit.images.labels import UNLABELLED
 from segkit.images.listing import list_folder
 from segkit.images.masks import size_fault
-from segkit.images.outputs import refuse_nesting
+from segkit.images.outputs import refuse_files_for_folders, refuse_nesting
 from segkit.images.pixel_size import PixelSize, find_pixel_size
 from segkit.images.read import IMAGE_EXTENSIONS, check_image, count_pages, read_mask
 from segkit.images.reading import Reading
@@ -466,6 +466,11 @@ class Project(BaseProject):
     def _open(self, classes: list[LabelClass] | None, masks: str | Path | None) -> None:
         """Read or begin the project, and take masks over."""
         remove_unfinished(self.output)
+        of_labels = [
+            path(entry.key) for entry in self.images for path in (self.label_path, self.objects_path)
+        ]
+        places = [*of_labels, *(self.output / folder / "any" for folder in ("network", "results"))]
+        refuse_files_for_folders(self.output, [path.relative_to(self.output) for path in places])
         path = self.output / "project.json"
         stored = read_project(path) if path.exists() else None
         listed = _list_labels(self.masks)

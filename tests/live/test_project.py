@@ -406,6 +406,16 @@ def test_other_folders_are_refused(images, output, tmp_path):
     )
 
 
+@pytest.mark.parametrize("folder", ["masks", "checked", "network", "results"])
+def test_a_link_in_the_place_of_a_folder_of_the_project_is_refused(images, output, tmp_path, folder):
+    """Labels would be written, and networks removed, elsewhere."""
+    output.mkdir()
+    (output / folder).symlink_to(tmp_path)
+    assert complaint(OutputError, Project, images, output) == (
+        f"{output / folder}: a link, where a folder of results would be: move it elsewhere, or choose another folder"
+    )
+
+
 def test_both_folders_can_be_moved(images, output, tmp_path):
     with Project(images, output) as project:
         paint(project, "a")
