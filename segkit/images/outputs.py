@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 
 from segkit.errors import OutputError
@@ -79,10 +79,34 @@ def refuse_foreign(paths: Iterable[Path], *, is_own: Callable[[Path], bool], all
 
 def refuse_nesting(images: Path, output: Path) -> None:
     """Keep results out of the input folder, where the next run would take them for images."""
-    inside, around = output.resolve(), images.resolve()
-    if inside == around or (around in inside.parents and images.is_dir()):
+    if images.is_dir() and find_within([output], [images]):
         raise OutputError(
             f"output {output} is the input folder {images} or inside it: choose a folder elsewhere"
         )
-    if images.is_file() and inside == around.parent:
+    if images.is_file() and is_same(output, images.resolve().parent):
         raise OutputError(f"output {output} is the folder of {images}: choose a folder elsewhere")
+
+
+def find_within(paths: Iterable[Path], folders: Iterable[Path]) -> list[Path]:
+    """Find the paths that are those of some folders, or lie in them, by links or mounts too."""
+    taken = {_identity(folder) for folder in folders}
+    resolved = {path: path.resolve() for path in paths}
+    return [
+        path
+        for path, inside in resolved.items()
+        if not taken.isdisjoint(map(_identity, (inside, *inside.parents)))
+    ]
+
+
+def is_same(one: Path, other: Path) -> bool:
+    """Return whether two paths are of one file or folder, by links or mounts too."""
+    return one.exists() and _identity(one) == _identity(other)
+
+
+def _identity(path: Path) -> Hashable:
+    """Return device and number of what is at a path, the same by any other path; the path itself where nothing is."""
+    try:
+        status = path.stat()
+    except OSError:
+        return path.resolve()
+    return status.st_dev, status.st_ino

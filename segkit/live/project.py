@@ -22,7 +22,7 @@ from segkit.images.alike import Scale, check_scales, scale_of
 from segkit.images.labels import UNLABELLED
 from segkit.images.listing import list_folder
 from segkit.images.masks import size_fault
-from segkit.images.outputs import refuse_files_for_folders, refuse_nesting
+from segkit.images.outputs import is_same, refuse_files_for_folders, refuse_nesting
 from segkit.images.pixel_size import PixelSize, find_pixel_size
 from segkit.images.read import IMAGE_EXTENSIONS, check_image, count_pages, read_mask
 from segkit.images.reading import Reading
@@ -253,8 +253,8 @@ class Project(BaseProject):
         self.source, self.output = Path(images), Path(output)
         self._root = root_of(self.source)
         self.reading = reading or Reading()
-        is_same = masks is not None and _same_folder(Path(masks), self.source)
-        found = find_images(self.source, with_masks=is_same)
+        is_beside = masks is not None and is_same(Path(masks), self.source)
+        found = find_images(self.source, with_masks=is_beside)
         self._listed = found.paths
         self.images = _entries(self.source, found.paths, self.reading)
         self.messages = found.notes
@@ -481,7 +481,7 @@ class Project(BaseProject):
             )
         if stored is not None:
             # a folder that was moved is another name of the same images: digests tell
-            if stored.images.exists() and not _same_folder(stored.images, self.source):
+            if stored.images.exists() and not is_same(stored.images, self.source):
                 raise InputError(
                     f"{self.output} holds annotations of {os.path.normpath(stored.images)}, not of {self.source}: give "
                     f"these images, or another output folder"
@@ -497,7 +497,7 @@ class Project(BaseProject):
         self._accepted = self._stored.accepted & self._on_disk
         self._stored = self._stored._replace(images=self.source, digests=digests)
         taken: dict[str, NDArray[np.uint8]] = {}
-        if masks is not None and not _same_folder(Path(masks), self.masks):
+        if masks is not None and not is_same(Path(masks), self.masks):
             known = classes if classes is not None or stored is None else self.classes
             existing = read_existing(self.source, Path(masks), known, self.reading)
             self.messages += [told for told in existing.messages if told not in self.messages]
@@ -685,10 +685,6 @@ def _entries(source: Path, listed: Sequence[Path], reading: Reading) -> list[Ima
 def _list_labels(folder: Path) -> list[Path]:
     """List the label images of a folder; there may be none."""
     return list_folder(folder).of(IMAGE_EXTENSIONS) if folder.is_dir() else []
-
-
-def _same_folder(one: Path, other: Path) -> bool:
-    return one.exists() and other.exists() and one.samefile(other)
 
 
 def _name(path: Path) -> str:

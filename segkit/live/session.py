@@ -32,6 +32,7 @@ from segkit.features import FilterBank
 from segkit.features.tuned import interruptible
 from segkit.images import UNLABELLED, LabelMap
 from segkit.images.alike import check_kinds, common_channels, fits, kind_of, with_channels
+from segkit.images.outputs import find_within, is_same
 from segkit.live.advice import LabelledPixels, glimpse, suggest_images, suggest_regions
 from segkit.live.arrays import ArrayProject
 from segkit.live.background import Report, Reporter
@@ -585,11 +586,10 @@ class LiveSession:
     def _refuse_labels(self, output: Path) -> None:
         """Refuse to write results among the labels."""
         assert isinstance(self.project, Project)
-        place = output.resolve()
         for own in (self.project.masks, self.project.objects, self.project.output / _NETWORK):
-            if place.is_relative_to(own.resolve()):
+            if find_within([output], [own]):
                 raise InputError(f"{own} holds what you drew and trained: give another folder of results")
-        if place == self.project.output.resolve():
+        if is_same(output, self.project.output):
             raise InputError(
                 f"{output} is the folder of the labels: give another one, such as {self.results}"
             )

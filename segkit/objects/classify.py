@@ -24,7 +24,7 @@ from segkit.classifier import LinearSVM
 from segkit.errors import InputError, count, first_few, one_line
 from segkit.images.masks import open_objects
 from segkit.images.outlines import Outlines
-from segkit.images.outputs import refuse_existing, refuse_unwritable
+from segkit.images.outputs import is_same, refuse_existing, refuse_unwritable
 from segkit.images.stems import name_of
 from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE, four_digits
 
@@ -165,7 +165,7 @@ def classify_table(
     output = Path(output)
     files = [output / OBJECTS_FILE, output / IMAGES_FILE]
     for file, given in itertools.product(files, (objects, named)):
-        if file.exists() and file.resolve() == Path(given).resolve():
+        if is_same(file, Path(given)):
             raise InputError(f"{given} would be replaced: give another folder for the results")
     refuse_existing(files, overwrite=overwrite)
     for file in files:

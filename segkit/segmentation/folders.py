@@ -26,7 +26,7 @@ from segkit.errors import ConfigError, InputError, OutputError, count
 from segkit.evaluation.read_masks import CLASSES
 from segkit.images import LabelMap, PixelSize, Reading
 from segkit.images.large_image import is_by_region
-from segkit.images.outputs import named, refuse_empty, refuse_nesting
+from segkit.images.outputs import find_within, is_same, named, refuse_empty, refuse_nesting
 from segkit.images.pixel_size import check_pixel_size
 from segkit.images.stems import FoundImages, find_images, root_of
 from segkit.objects.tables import ImageObjects, write_images, write_objects
@@ -225,7 +225,8 @@ def segment_folder(
     possible = {kind: [place for job in made for place in job.possible_places(kind)] for kind in KINDS}
     results = [*masks, *(place for kind in kinds for place in possible[kind])]
     others = [place for kind in KINDS if kind not in kinds for place in possible[kind]]
-    _refuse_among_images([output / place for place in results], images, found.linked)
+    folders = {job.source.parent for job in jobs} if is_folder else set()
+    _refuse_among_images([output / place for place in results], images, [*found.linked, *folders])
     tables = [*(TABLES if objects else ()), SUMMARY]
     allowed = Permissions(resume, overwrite, overwrite_foreign)
     with results_in(
@@ -554,10 +555,11 @@ def _clash(first: str, second: str, place: Path) -> str:
 def _refuse_among_images(places: Sequence[Path], images: Path, linked: Sequence[Path]) -> None:
     """Refuse an output folder from which a result would reach the folder of images: the next run would segment it."""
     inside = images.resolve()
-    folders = {folder.resolve() for folder in (images, *linked) if folder.is_dir()}
-    faults = [path for path in places if not folders.isdisjoint(path.resolve().parents)]
+    folders = [folder for folder in (images, *linked) if folder.is_dir()]
+    among = set(find_within({path.parent for path in places}, folders))
+    faults = [path for path in places if path.parent in among]
     # a link in the place of a result is replaced, one in the place of its folder is followed
-    if any(path.parent.resolve() / path.name == inside for path in places):
+    if any(path.name == inside.name and is_same(path.parent, inside.parent) for path in places):
         raise InputError(f"a result would take the place of {images}: choose an output folder elsewhere")
     if faults:
         raise InputError(f"{named(faults)} would be among the images: choose an output folder elsewhere")

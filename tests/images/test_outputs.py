@@ -95,3 +95,18 @@ def test_outputs_beside_images(tmp_path):
     refuse_nesting(image, tmp_path / "out")
     with pytest.raises(OutputError, match=r"is the folder of \S*a.png"):
         refuse_nesting(image, tmp_path / "images")
+
+
+def test_a_mount_of_the_folder_of_images_is_that_folder(tmp_path, monkeypatch):
+    """A mount has a path of its own, as a link has where it is not resolved."""
+    (tmp_path / "images").mkdir()
+    image = tmp_path / "images" / "a.png"
+    image.touch()
+    (tmp_path / "mount").symlink_to(tmp_path / "images")
+    monkeypatch.setattr(Path, "resolve", Path.absolute)
+    for output in (tmp_path / "mount", tmp_path / "mount" / "new"):
+        with pytest.raises(OutputError, match="is the input folder"):
+            refuse_nesting(tmp_path / "images", output)
+    with pytest.raises(OutputError, match=r"is the folder of \S*a.png"):
+        refuse_nesting(image, tmp_path / "mount")
+    refuse_nesting(tmp_path / "images", tmp_path)

@@ -479,6 +479,16 @@ def test_a_link_in_the_output_never_leads_to_the_image(bright, tmp_path):
     assert image.read_bytes() == before
 
 
+def test_a_mount_of_a_folder_of_images_is_among_the_images(bright, images, tmp_path, monkeypatch):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a").symlink_to(images / "a")
+    before = (images / "a" / "one.png").read_bytes()
+    monkeypatch.setattr(Path, "resolve", Path.absolute)  # a mount has a path of its own
+    with pytest.raises(InputError, match=r"out/a/one.png would be among the images: choose an output"):
+        predict_folder(bright, images, tmp_path / "out", overwrite_foreign=True)
+    assert (images / "a" / "one.png").read_bytes() == before
+
+
 def test_no_result_is_written_through_a_link(bright, images, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "out").mkdir()
