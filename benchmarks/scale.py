@@ -35,7 +35,7 @@ from segkit.cli.phantom import make_demo_set
 from segkit.images import write_image
 from segkit.scale import Cluster
 from segkit.segmentation.folders import segment_folder
-from segkit.segmentation.record import Record
+from segkit.images.record import Record
 
 
 class Deadly:

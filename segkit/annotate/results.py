@@ -14,10 +14,10 @@ from PIL import Image
 from segkit._common.files import safe_cell
 from segkit.annotate.pictures import encode
 from segkit.errors import InputError
+from segkit.images.record import HIDDEN
 from segkit.images.stems import page_names, stem_of
 from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE
 from segkit.segmentation.outcome import SUMMARY
-from segkit.segmentation.record import HIDDEN
 from segkit.segmentation.results import Job
 
 # Longer side of the pictures of a gallery, in pixels.

@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from segkit import __version__
 from segkit._common import Progress, Workers, one_by_one, pass_on
-from segkit._common.files import write_text
+from segkit._common.files import remove, remove_if_empty, write_text
 from segkit.benchmark.machine import machine
 from segkit.benchmark.methods import Method
 from segkit.benchmark.object_splitting import read_annotated
@@ -33,6 +32,7 @@ from segkit.evaluation.folders import TOLERANCE
 from segkit.evaluation.object_scores import THRESHOLDS
 from segkit.images import LabelMap, Reading, load_pairs, pair
 from segkit.images.numbering import MasksAre
+from segkit.images.record import ELSEWHERE, HIDDEN, Record
 from segkit.scale.cluster import Cluster, workers_of
 
 # Number of training images of the pictures in a report, if it is among the sizes.
@@ -172,10 +172,11 @@ class Benchmark:
                     found = self._fail(unit, str(died))
                 if "error" in found:
                     notify(f"{unit.name} failed: {found['error']}")
-        result = self.collect()
-        write_json(self.output / "results.json", result)
-        write_json(self.output / "manifest.json", {"format_version": FORMAT_VERSION} | result["manifest"])
-        write_csv(self.output / "results.csv", result["records"], self.label_map)
+        result, record = self.collect(), self._record()
+        write_json(record.staging / "results.json", result)
+        write_json(record.staging / "manifest.json", {"format_version": FORMAT_VERSION} | result["manifest"])
+        write_csv(record.staging / "results.csv", result["records"], self.label_map)
+        record.put("results", [Path(name) for name in ("results.csv", "manifest.json", "results.json")])
         return result
 
     def outcome(self, unit: Unit) -> dict[str, Any]:
@@ -231,9 +232,9 @@ class Benchmark:
         """Check the output folder before anything is written.
 
         With `resume` its runs with these images and masks are added to `units`, for all methods, sizes and seeds; with
-        `overwrite` its results are removed. An OutputError says that it is not empty and neither is given, or that its
-        runs come from other images, masks or options; an InputError that its results are damaged or of another format
-        version.
+        `overwrite` its results are removed. An OutputError says that it is not empty and neither is given, that its runs
+        come from other images, masks or options, or that files of somebody else are in the places of results; an
+        InputError that its results are damaged or of another format version.
         """
         if resume and overwrite:
             raise OutputError("--resume continues and --overwrite starts again: give only one of them")
@@ -249,10 +250,10 @@ class Benchmark:
         if resume:
             if "results.json" in left:
                 read_json(self.output / "results.json")
+            self._record().refuse_changed([Path(name) for name in left if Path(name).suffix])
             self._join()
-        for name in left if overwrite else []:
-            path = self.output / name
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if overwrite:
+            self._remove_results(left)
 
     def read_truth(self, stem: str) -> tuple[NDArray[np.float32], NDArray[Any]]:
         """Read an image, without context, and its mask of classes."""
@@ -264,7 +265,7 @@ class Benchmark:
 
     def picture_files(self, method: str, stem: str) -> tuple[Path, Path]:
         """Name the files of the stored mask and probability maps of a test image."""
-        folder = self._predictions(_unit_name(method, **self.pictures))
+        folder = self.output / _predictions(_unit_name(method, **self.pictures))
         return folder / "masks" / f"{stem}.tif", folder / "probability" / f"{stem}.tif"
 
     def _group(self, files: Sequence[str]) -> dict[str, str] | None:
@@ -327,6 +328,15 @@ class Benchmark:
             units.values(), key=lambda unit: (unit.n_train, unit.seed, places.index(unit.method.name))
         )
 
+    def _remove_results(self, left: Sequence[str]) -> None:
+        """Remove what a benchmark wrote; refuse to if there is anything else among it."""
+        record, tops = self._record(), [self.output / name for name in left]
+        found = [path for top in tops for path in (sorted(top.iterdir()) if top.is_dir() else [top])]
+        record.refuse_changed([path.relative_to(self.output) for path in found], cure=ELSEWHERE)
+        for path in (*found, self._hidden):
+            remove(path)
+        remove_if_empty(*tops)
+
     def _refuse_mixture(self, run: Mapping[str, Any]) -> None:
         """Refuse a finished run with scores of objects among others, and the reverse."""
         has_objects = run.get("objects", False)
@@ -375,9 +385,10 @@ class Benchmark:
     def _job(self, unit: Unit) -> dict[str, Any]:
         fingerprint = self._fingerprint(unit)
         # The name holds the fingerprint: a run with other options or data must not continue from this checkpoint.
-        checkpoint = self._path(unit).with_name(f".{unit.name}-{fingerprint[:8]}.pt")
+        checkpoint = self._hidden / f"{unit.name}-{fingerprint[:8]}.pt"
         places = {"images": str(self.images), "masks": str(self.masks), "checkpoint": str(checkpoint)}
-        pictures = str(self._predictions(unit.name)) if self._keeps(unit) else None
+        staged = self._record().staging / _predictions(unit.name)
+        pictures = str(staged) if self._keeps(unit) else None
         known = {"n_channels": self._n_channels, "pictures": pictures, "fingerprint": fingerprint}
         return self._options(unit) | places | known
 
@@ -395,16 +406,19 @@ class Benchmark:
         return self.pictures == {"n_train": unit.n_train, "seed": unit.seed}
 
     def _run(self, unit: Unit) -> dict[str, Any]:
-        job = self._job(unit)
-        path = self._path(unit)
-        job_file = path.with_name(f".{unit.name}.job.json")
-        write_json(job_file, job)
-        path.unlink(missing_ok=True)
-        # Remove predictions of a run with other options or images.
-        shutil.rmtree(self._predictions(unit.name), ignore_errors=True)
-        for checkpoint in path.parent.glob(f".{unit.name}-????????.pt"):
+        job, record = self._job(unit), self._record()
+        result, pictures = _result(unit.name), _predictions(unit.name)
+        log = result.with_suffix(".log")
+        record.refuse_changed([pictures, log, result])
+        for place in (pictures, log, result):
+            remove(record.staging / place)  # of a killed run
+            record.withdraw(place)  # of a run with other options or images
+        for checkpoint in self._hidden.glob(f"{unit.name}-????????.pt"):
             if str(checkpoint) != job["checkpoint"]:
                 checkpoint.unlink()
+        path, job_file = record.staging / result, self._hidden / f"{unit.name}.job.json"
+        write_json(job_file, job)
+        path.parent.mkdir(parents=True, exist_ok=True)
         # With -P, Python does not import modules from the user's folder.
         command = [sys.executable, "-P", "-m", "segkit.benchmark.unit", str(job_file), str(path)]
         # The process ends when its input does, so that none goes on after a killed benchmark.
@@ -417,34 +431,55 @@ class Benchmark:
             os.close(read_end)
             os.close(write_end)
             job_file.unlink(missing_ok=True)
-        # Without a result the process was killed: keep the checkpoint, so that the next run continues.
-        if path.exists():
-            Path(job["checkpoint"]).unlink(missing_ok=True)
         errors = process.stderr.strip()
         if errors:
-            write_text(path.with_suffix(".log"), process.stderr)
+            write_text(record.staging / log, process.stderr)
         if not path.exists():
             # On Linux, a process that needs too much memory is killed by a signal: its exit status is negative.
             killed = process.returncode < 0
             how = "was killed, probably because memory was full" if killed else "ended without a result"
             last = f": {errors.splitlines()[-1].strip()}" if errors else ""
             return self._fail(unit, f"the process {how} (exit status {process.returncode}){last}")
-        return self._read_result(unit)
+        found = self._put(unit)
+        # Without a result the process was killed: its checkpoint is kept, so that the next run continues.
+        Path(job["checkpoint"]).unlink(missing_ok=True)
+        return found
 
     def _fail(self, unit: Unit, error: str) -> dict[str, Any]:
         """Record why a unit has no result."""
         result = {"format_version": FORMAT_VERSION, "fingerprint": self._fingerprint(unit), "error": error}
-        write_json(self._path(unit), result)
-        return result
+        write_json(self._record().staging / _result(unit.name), result)
+        return self._put(unit)
 
-    def _predictions(self, unit_name: str) -> Path:
-        return self.output / "predictions" / unit_name
+    def _put(self, unit: Unit) -> dict[str, Any]:
+        """Put what a unit has left into its places, and read its result."""
+        record, result = self._record(), _result(unit.name)
+        places = (_predictions(unit.name), result.with_suffix(".log"), result)
+        record.put(unit.name, [place for place in places if (record.staging / place).exists()])
+        return self._read_result(unit)
+
+    def _record(self) -> Record:
+        """Read which files of the output folder a benchmark wrote."""
+        return Record(self.output, self.output / HIDDEN / "new", replaces_foreign=False)
+
+    @property
+    def _hidden(self) -> Path:
+        """Folder of jobs and checkpoints."""
+        return self.output / HIDDEN / "units"
 
     def _path(self, unit: Unit) -> Path:
-        return self.output / "units" / f"{unit.name}.json"
+        return self.output / _result(unit.name)
 
     def _read_result(self, unit: Unit) -> dict[str, Any]:
         return read_json(self._path(unit))
+
+
+def _result(unit_name: str) -> Path:
+    return Path("units") / f"{unit_name}.json"
+
+
+def _predictions(unit_name: str) -> Path:
+    return Path("predictions") / unit_name
 
 
 def _unit_name(method: str, n_train: int, seed: int) -> str:

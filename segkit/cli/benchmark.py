@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from segkit._common.lock import locked_folder
 from segkit.cli import Stopped
 from segkit.cli.options import OverwriteOption, ResumeOption, workers
 from segkit.cli.terminal import progress_bars, say, score, warn
@@ -61,7 +60,9 @@ def benchmark(
     """Compare methods on few-shot splits of a folder, and write a report. Exit status 1 if any run failed."""
     from segkit.benchmark import Benchmark, load_data, load_methods
     from segkit.images.outputs import refuse_nesting, refuse_unwritable
+    from segkit.images.record import record_of
     from segkit.report import write_report
+    from segkit.report.page import folder_title
     from segkit.report.sources import pictures_of_benchmark
 
     for folder in (images, masks):
@@ -84,7 +85,8 @@ def benchmark(
         reading=data.reading,
     )
     refuse_unwritable(output / "results.json")
-    with locked_folder(output):
+    page = Path("index.html")
+    with record_of(output) as record:
         run.check_output(resume=resume, overwrite=overwrite)
         say(*([] if objects else [run.label_map.describe()]), *run.messages)
         say(*(f"left out: {entry['reason']}" for entry in run.left_out))
@@ -95,8 +97,10 @@ def benchmark(
             raise Stopped(
                 f"{run.n_done} of {count(len(run.units), 'run')} kept; the same command with --resume goes on"
             ) from stop
-        write_report(result, output / "index.html", pictures_of_benchmark(run), scores_file="results.csv")
-    say(*describe_benchmark(result).splitlines(), f"Report: {output / 'index.html'}")
+        pictures, title = pictures_of_benchmark(run), folder_title(output)
+        write_report(result, record.staging / page, pictures, title=title, scores_file="results.csv")
+        record.put("report", [page])
+    say(*describe_benchmark(result).splitlines(), f"Report: {output / page}")
     if result["failures"]:
         raise typer.Exit(1)
 

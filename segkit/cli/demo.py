@@ -53,7 +53,6 @@ def demo(
         objects=objects,
         set_=[size] if objects else [],
         overwrite=True,
-        overwrite_foreign=True,
     )
     scored = found / "objects" if objects else found
     evaluate(scored, new / "masks", output / "report", new / "images", set_=masks, overwrite=True)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from segkit._common.files import write_table, write_text
-from segkit._common.lock import locked_folder
 from segkit.cli.options import OF_MASKS, ImagesOption, OverwriteOption, data_option, read_data
 from segkit.cli.terminal import say, score, warn
 from segkit.errors import count, first_few
@@ -40,6 +39,8 @@ def evaluate(
     from segkit.evaluation.folders import score_found
     from segkit.evaluation.read_masks import read_folders
     from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
+    from segkit.images.record import made_aside
+    from segkit.report.page import folder_title
     from segkit.segmentation.outcome import KINDS
 
     files = [] if output is None else [output / name for name in _FILES]
@@ -50,7 +51,11 @@ def evaluate(
     for path in files:
         refuse_unwritable(path)
     data = read_data(set_, *OF_MASKS)
-    with nullcontext() if output is None else locked_folder(output):
+    with (
+        nullcontext()
+        if output is None
+        else made_aside(output, "evaluation", list(map(Path, _FILES))) as aside
+    ):
         found = read_folders(
             predictions,
             masks,
@@ -61,8 +66,11 @@ def evaluate(
             strict=strict,
         )
         result = score_found(found)
-        if output is not None:
-            _write_report(found, result, files, (predictions, masks, images))
+        if output is not None and aside is not None:
+            title = folder_title(output)
+            _write_report(
+                found, result, [aside / name for name in _FILES], (predictions, masks, images), title
+            )
     say(*describe_scores(result).splitlines())
     if output is not None:
         say(f"Report: {files[0]}; tables: {', '.join(map(str, files[1:]))}")
@@ -79,6 +87,7 @@ def _write_report(
     result: dict[str, Any],
     files: Sequence[Path],
     folders: tuple[Path, Path, Path | None],
+    title: str,
 ) -> None:
     """Write the report, its tables, and the scores that are printed."""
     from segkit.benchmark.results import write_scores
@@ -87,7 +96,7 @@ def _write_report(
 
     page, scores, summary, json_file = files
     reported, pictures = result_of_folders(found, *folders)
-    write_report(reported, page, pictures, scores_file=scores.name)
+    write_report(reported, page, pictures, title=title, scores_file=scores.name)
     objects: Any = reported.get("objects", {}).get("images")
     write_scores(scores, reported["records"], found.label_map, objects)
     write_table(

@@ -25,6 +25,7 @@ from segkit.errors import InputError, count, first_few, one_line
 from segkit.images.masks import open_objects
 from segkit.images.outlines import Outlines
 from segkit.images.outputs import is_same, refuse_existing, refuse_unwritable
+from segkit.images.record import made_aside
 from segkit.images.stems import name_of
 from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE, four_digits
 
@@ -162,8 +163,8 @@ def classify_table(
 
     Names are in another CSV file, or are the classes that objects were given in QuPath: GeoJSON, of an image or a folder.
     """
-    output = Path(output)
-    files = [output / OBJECTS_FILE, output / IMAGES_FILE]
+    output, places = Path(output), [Path(OBJECTS_FILE), Path(IMAGES_FILE)]
+    files = [output / place for place in places]
     for file, given in itertools.product(files, (objects, named)):
         if is_same(file, Path(given)):
             raise InputError(f"{given} would be replaced: give another folder for the results")
@@ -177,13 +178,14 @@ def classify_table(
         table[name] = text[name if name in text else "class"]  # as it was written
     table["class"] = table["class"].map(safe_cell)
     table["class_probability"] = table["class_probability"].map(four_digits, na_action="ignore")
-    _write(files[0], table)
     names = list(found.n_named)
     counts = pd.crosstab(found.table["image"], found.table["class"])
     counts = counts.reindex(index=found.table["image"].unique(), columns=names, fill_value=0)
     counts.columns = [safe_cell(f"count_{name}") for name in names]
     counts.insert(0, "count", counts.sum(axis=1))
-    _write(files[1], counts.reset_index(names="image"))
+    with made_aside(output, "classified", places) as aside:
+        _write(aside / OBJECTS_FILE, table)
+        _write(aside / IMAGES_FILE, counts.reset_index(names="image"))
     return found
 
 

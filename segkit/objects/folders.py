@@ -33,6 +33,7 @@ from segkit.images.numbering import (
 from segkit.images.outputs import refuse_existing, refuse_nesting, refuse_unwritable
 from segkit.images.pixel_size import GIVEN, FoundSize, check_pixel_size, find_pixel_size, read_z_step
 from segkit.images.read import image_from_page, read_stack
+from segkit.images.record import made_aside
 from segkit.images.stems import Files, files_by_stem, page_names, stem_of
 from segkit.objects.hills import LabelArray
 from segkit.objects.link import (
@@ -71,7 +72,7 @@ class MeasuredFolder:
 
 
 class _Job(NamedTuple):
-    """A mask file, the name it has there and its image, and for each page a name and the place of its picture."""
+    """A mask file, the name it has there and its image, and for each page a name and its picture's place in the output."""
 
     mask: Path
     stem: str
@@ -112,15 +113,14 @@ def measure_folder(
         if folder is not None:
             refuse_nesting(folder, output)
     matched, notes = _match(masks, images, skip)
-    plan = _plan(matched, output, _reader(options, axes), overlay=overlay)
+    plan = _plan(matched, _reader(options, axes), overlay=overlay)
     jobs = plan.jobs
     label_map, told = _classes(plan.masks, options)
-    tables = [output / OBJECTS_FILE, output / IMAGES_FILE]
-    pictures = [path for job in jobs for path in job.pictures]
-    files = [*tables, *(pictures if overlay else [])]
-    links = None if link is None else _Links(link, output, jobs, axes, label_map)
+    pictures = [output / place for job in jobs for place in job.pictures]
+    files = [output / OBJECTS_FILE, output / IMAGES_FILE, *(pictures if overlay else [])]
+    links = None if link is None else _Links(link, jobs, axes, label_map)
     if links is not None:
-        tables, files = [*tables, links.table], [*files, links.table, *links.place_of.values()]
+        files += [output / place for place in (links.table, *links.place_of.values())]
     refuse_existing(files, overwrite=overwrite)
     of_links = [
         *(output / name for name in LINKS_FILES.values()),
@@ -140,15 +140,16 @@ def measure_folder(
         refuse_unwritable(path, within=output)
     follow = (progress or pass_on)(jobs, "Measuring")
     reader = _reader(options, axes)
-    rows = (
-        entry
-        for job in follow
-        for entry in _measure_file(job, reader, label_map, given, links, overlay=overlay)
-    )
-    summaries = write_objects(tables[0], rows)
-    write_images(tables[1], summaries, classes=() if label_map is None else label_map.names[1:])
-    if links is not None:
-        write_links(links.table, links.found)
+    with made_aside(output, "measured", [path.relative_to(output) for path in reversed(files)]) as aside:
+        rows = (
+            entry
+            for job in follow
+            for entry in _measure_file(job, reader, label_map, given, links, aside, overlay=overlay)
+        )
+        summaries = write_objects(aside / OBJECTS_FILE, rows)
+        write_images(aside / IMAGES_FILE, summaries, classes=() if label_map is None else label_map.names[1:])
+        if links is not None:
+            write_links(aside / links.table, links.found)
     return MeasuredFolder(summaries, [told[0], *notes, *plan.notes, *told[1:]], files)
 
 
@@ -195,16 +196,14 @@ class _Plan(Findings):
     masks: dict[str, Mask] = field(default_factory=dict)
 
 
-def _plan(
-    files: Sequence[tuple[str, Path, Path | None]], output: Path, reader: MaskReader, *, overlay: bool
-) -> _Plan:
+def _plan(files: Sequence[tuple[str, Path, Path | None]], reader: MaskReader, *, overlay: bool) -> _Plan:
     """Read every file once; one message names all that do not fit."""
     plan = _Plan()
     for stem, mask, image in files:
         pages = plan.attempt(_read_fitting, reader, mask, stem, image, is_shown=overlay) or []
         names = page_names(stem, len(pages))
         plan.masks.update(zip(names, pages, strict=True))
-        plan.jobs += [_Job(mask, stem, image, names, _pictures(output, stem, len(pages)))] if pages else []
+        plan.jobs += [_Job(mask, stem, image, names, _pictures(stem, len(pages)))] if pages else []
     plan.notes += reader.notes
     if reader.unlabelled is not None and not any(
         mask.unlabelled in mask.held for mask in plan.masks.values()
@@ -273,10 +272,11 @@ def _measure_file(
     label_map: LabelMap | None,
     given: PixelSize | None,
     links: _Links | None,
+    folder: Path,
     *,
     overlay: bool,
 ) -> Iterator[ImageObjects]:
-    """Measure each page of a file, link its objects, and draw it."""
+    """Measure each page of a file, link its objects, and draw it into a folder."""
     stack, pages = _read_pair(reader, job.mask, job.stem, job.image)
     pictures = [None] * len(pages) if stack is None else stack.pages
     channels = () if stack is None else stack.layout.channels
@@ -288,7 +288,7 @@ def _measure_file(
     linked = None
     if links is not None:
         of_class = None if label_map is None else [ids for _, ids in numbered if ids is not None]
-        linked = links.link(job, [labels for labels, _ in numbered], of_class, found.size)
+        linked = links.link(job, [labels for labels, _ in numbered], of_class, found.size, folder)
     for number, (name, (labels, classes), picture) in enumerate(
         zip(job.names, numbered, pictures, strict=True)
     ):
@@ -299,7 +299,7 @@ def _measure_file(
             ids, first = np.unique(labels, return_index=True)
             objects[LINK_COLUMNS[links.by]] = linked[number].ravel()[first[ids > 0]]
         if overlay and picture is not None:
-            write_object_overlay(job.pictures[number], image_from_page(picture, name=name), labels)
+            write_object_overlay(folder / job.pictures[number], image_from_page(picture, name=name), labels)
         height, width = labels.shape
         yield ImageObjects(name, (height, width), objects, *found)
 
@@ -309,7 +309,6 @@ class _Links:
     """Objects of each file linked: a stack of their numbers, and a table of them in the end."""
 
     by: LinkBy
-    output: Path
     jobs: Sequence[_Job]
     axes: str | None
     label_map: LabelMap | None
@@ -347,13 +346,13 @@ class _Links:
 
     @property
     def table(self) -> Path:
-        """Place of the table."""
-        return self.output / LINKS_FILES[self.by]
+        """Place of the table in the output."""
+        return Path(LINKS_FILES[self.by])
 
     @cached_property
     def place_of(self) -> dict[str, Path]:
         """Place of the linked label images of each file."""
-        return {job.stem: self.output / LINKED_FOLDER / f"{job.stem}.tif" for job in self.jobs}
+        return {job.stem: Path(LINKED_FOLDER) / f"{job.stem}.tif" for job in self.jobs}
 
     def link(
         self,
@@ -361,8 +360,9 @@ class _Links:
         pages: Sequence[NDArray[Any]],
         classes: Sequence[NDArray[Any]] | None,
         size: PixelSize | None,
+        folder: Path,
     ) -> list[LabelArray]:
-        """Link the objects of the pages of a file, write them, and measure what they are together."""
+        """Link the objects of the pages of a file, write them into a folder, and measure what they are together."""
         file, layout = job.image or job.mask, self._layouts[job.stem]
         rows = link_stack(pages, layout, self.by, name=str(file), classes=classes)
         z_step = read_z_step(file) if file.suffix.lower() in IMAGE_EXTENSIONS else None
@@ -371,7 +371,7 @@ class _Links:
         }
         found = [linked[page] for page in range(len(pages))]
         stacked = found[0] if len(found) == 1 else np.stack(found)
-        write_labels(self.place_of[job.stem], stacked, size, layout=layout, z_step=z_step)
+        write_labels(folder / self.place_of[job.stem], stacked, size, layout=layout, z_step=z_step)
         for row in rows:
             table = (
                 measure_volumes(row.labels, pixel_size=size, z_step=z_step)
@@ -398,7 +398,7 @@ def _number(page: Mask, label_map: LabelMap | None) -> tuple[NDArray[Any], NDArr
     return label_pieces(ids)[0], ids
 
 
-def _pictures(output: Path, stem: str, n_pages: int) -> list[Path]:
+def _pictures(stem: str, n_pages: int) -> list[Path]:
     """Name the picture of an image, or of each page: STEM-001.png, STEM-002.png, ..."""
     names = [stem] if n_pages == 1 else [f"{stem}-{page + 1:03d}" for page in range(n_pages)]
-    return [output / OVERLAY_FOLDER / f"{name}.png" for name in names]
+    return [Path(OVERLAY_FOLDER) / f"{name}.png" for name in names]

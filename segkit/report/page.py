@@ -116,12 +116,12 @@ def write_report(
     ...     print("No run finished" in (Path(folder) / "index.html").read_text(encoding="utf-8"))
     True
     """
-    write_text(path, _render(result, pictures, title or _folder_title(path), scores_file))
+    write_text(path, _render(result, pictures, title or folder_title(path.parent), scores_file))
 
 
-def _folder_title(path: Path) -> str:
-    """Return the names of the two folders around a file, such as "study/report"."""
-    folder = path.resolve().parent
+def folder_title(folder: Path) -> str:
+    """Return the name of a folder after that of the folder around it, such as "study/report"."""
+    folder = folder.resolve()
     return "/".join(name for name in (folder.parent.name, folder.name) if name) or "report"
 
 

@@ -28,6 +28,16 @@ from segkit.images import LabelMap, PixelSize, Reading
 from segkit.images.large_image import is_by_region
 from segkit.images.outputs import find_within, is_same, named, refuse_empty, refuse_nesting
 from segkit.images.pixel_size import check_pixel_size
+from segkit.images.record import (
+    HIDDEN,
+    ForeignFileError,
+    Permissions,
+    Record,
+    digest_file,
+    digest_values,
+    results_in,
+    stats_of,
+)
 from segkit.images.stems import FoundImages, find_images, root_of
 from segkit.objects.tables import ImageObjects, write_images, write_objects
 from segkit.scale.cluster import Cluster, workers_of
@@ -52,16 +62,6 @@ from segkit.segmentation.outcome import (
     reason_of,
     row_of,
     rows_of_others,
-)
-from segkit.segmentation.record import (
-    HIDDEN,
-    ForeignFileError,
-    Permissions,
-    Record,
-    digest_file,
-    digest_values,
-    results_in,
-    stats_of,
 )
 from segkit.segmentation.results import (
     Appearance,

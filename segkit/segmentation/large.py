@@ -32,12 +32,12 @@ from segkit.features.tiles import Tile
 from segkit.features.views import View
 from segkit.images import PixelSize
 from segkit.images.large_image import LargeImage, open_large
+from segkit.images.record import HIDDEN, Record, digest_values, key_of, stats_of
 from segkit.objects.split import expected_depth
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.dense import decide_in
 from segkit.segmentation.large_results import RegionResults, place_of
 from segkit.segmentation.model_file import digest_model
-from segkit.segmentation.record import HIDDEN, Record, digest_values, key_of, stats_of
 from segkit.segmentation.results import Job, Made
 from segkit.segmentation.segmenter import Segmenter
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from segkit.errors import count, first_few
 from segkit.images.alike import describe_changes, of_other_scale
+from segkit.images.record import Record
 from segkit.segmentation.base import BaseSegmenter
 from segkit.segmentation.outcome import ImageRow
-from segkit.segmentation.record import Record
 from segkit.segmentation.results import Appearance
 
 

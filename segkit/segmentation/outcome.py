@@ -10,8 +10,8 @@ from statistics import fmean
 
 from segkit._common.files import without_sync, write_table
 from segkit.errors import ClusterError, SegkitError, count
+from segkit.images.record import Entry, Record
 from segkit.objects.tables import IMAGES_FILE, OBJECTS_FILE
-from segkit.segmentation.record import Entry, Record
 
 SUMMARY = Path("summary.csv")
 TABLES = [Path(OBJECTS_FILE), Path(IMAGES_FILE)]

@@ -27,6 +27,7 @@ from segkit.images.alike import Kind, fits, kind_of, with_channels
 from segkit.images.axes import Layout, Stack
 from segkit.images.headers import FORMATS
 from segkit.images.pixel_size import GIVEN, FoundSize, find_pixel_size, read_z_step
+from segkit.images.record import HIDDEN, key_of
 from segkit.images.stems import page_names
 from segkit.objects.measure import measure
 from segkit.objects.pictures import write_object_overlay
@@ -34,7 +35,6 @@ from segkit.objects.tables import ImageObjects
 from segkit.segmentation.alarms import Alarms, columns_of
 from segkit.segmentation.base import BaseSegmenter, Segmentation
 from segkit.segmentation.outcome import KINDS, ImageRow
-from segkit.segmentation.record import HIDDEN, key_of
 
 Pages = Sequence[NDArray[Any]]
 

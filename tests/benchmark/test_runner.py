@@ -139,7 +139,33 @@ def test_runs_of_other_options_or_images_are_kept(finished, small_forest, folder
             benchmark(data, out, [method]).check_output(resume=True)
     assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     benchmark(folder, out, [changed]).check_output(overwrite=True)
-    assert not list(out.iterdir())
+    assert [path.name for path in out.iterdir()] == [".segkit"]
+
+
+@pytest.mark.parametrize("place", ["index.html", "predictions/mine.png", "units/notes.txt", "results.csv"])
+def test_files_of_others_in_the_places_of_results_stay(finished, small_forest, folder, tmp_path, place):
+    out = tmp_path / "out"
+    shutil.copytree(finished[0].output, out)
+    (out / place).write_text("mine")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    told = f"{out / place} was not written by segkit, or changed since: move it elsewhere"
+    with pytest.raises(OutputError, match=told):
+        benchmark(folder, out, [small_forest]).check_output(overwrite=True)
+    if "/" not in place:
+        with pytest.raises(OutputError, match=told):
+            benchmark(folder, out, [small_forest]).check_output(resume=True)
+    assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+def test_folders_of_others_with_the_names_of_results_stay(small_forest, folder, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "a.png").touch()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "predictions").symlink_to(tmp_path / "elsewhere")
+    run = benchmark(folder, tmp_path / "out", [small_forest])
+    with pytest.raises(OutputError, match=r"predictions/a\.png was not written by segkit"):
+        run.check_output(overwrite=True)
+    assert (tmp_path / "elsewhere" / "a.png").exists()
 
 
 def test_a_folder_of_other_files_is_refused(small_forest, folder, tmp_path):
@@ -176,10 +202,14 @@ def test_pictures_are_no_part_of_the_scores(finished, small_forest, folder, tmp_
     assert same._done(same.units[0]) is None  # wanted and absent
 
 
-def test_pictures_of_an_earlier_run_go_when_its_unit_starts(folder, small_forest, tmp_path, stand_in):
-    run = benchmark(folder, tmp_path, [small_forest])
-    mask_file, _ = run.picture_files("forest", "0")
-    write_mask(mask_file, np.eye(8, dtype=np.uint8))
+def test_pictures_of_an_earlier_run_go_when_its_unit_starts(
+    finished, folder, small_forest, tmp_path, stand_in
+):
+    shutil.copytree(finished[0].output, tmp_path / "out")
+    [changed] = load_methods(["forest"], None, ["forest.n_estimators=6"])
+    run = benchmark(folder, tmp_path / "out", [changed])
+    mask_file, _ = run.picture_files("forest", run.units[0].split.test[0])
+    assert mask_file.exists()
     stand_in(1)
     run.run(notify=lambda _: None)
     assert not mask_file.exists()
@@ -211,10 +241,10 @@ def test_processes_of_their_own_give_the_same(
 def test_checkpoints_last_until_their_unit_is_done(folder, small_forest, tmp_path, stand_in):
     run = benchmark(folder, tmp_path, [small_forest])
     [unit] = run.units
-    own = tmp_path / "units" / f".forest-n01-seed0-{run._job(unit)['fingerprint'][:8]}.pt"
-    outdated = own.with_name(".forest-n01-seed0-01234567.pt")
-    of_another = own.with_name(".forest-n01-seed0-a-n01-seed0-01234567.pt")
-    own.parent.mkdir()
+    own = Path(run._job(unit)["checkpoint"])
+    outdated = own.with_name("forest-n01-seed0-01234567.pt")
+    of_another = own.with_name("forest-n01-seed0-a-n01-seed0-01234567.pt")
+    own.parent.mkdir(parents=True)
     outdated.touch()
     of_another.touch()
     stand_in(1, act=lambda job, path: Path(job["checkpoint"]).touch())

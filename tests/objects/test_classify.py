@@ -304,6 +304,12 @@ def test_files_that_do_not_fit_are_told(tables, tmp_path):
     with pytest.raises(OutputError, match="would be overwritten"):
         classify_table(objects, named, tmp_path / "out")
     classify_table(objects, named, tmp_path / "out", overwrite=True)
+    (tmp_path / "out" / "objects.csv").write_text("mine")
+    with pytest.raises(
+        OutputError, match=r"objects\.csv was not written by segkit, or changed since: move it"
+    ):
+        classify_table(objects, named, tmp_path / "out", overwrite=True)
+    assert (tmp_path / "out" / "objects.csv").read_text() == "mine"
     for name, content in (
         ("binary", b"\xff\xfe\x00"),
         ("empty", b""),

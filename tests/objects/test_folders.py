@@ -226,6 +226,20 @@ def test_pictures_of_an_earlier_run_are_not_left_beside_new_tables(folder):
     measure_folder(*given, images=root / "images", overlay=True, overwrite=True, masks_are="instances")
 
 
+@pytest.mark.parametrize("place", ["images.csv", "overlay/a.png"])
+def test_files_of_others_in_the_places_of_results_stay(folder, place):
+    root = folder({"a": squares(1, 2)})
+    given = root / "masks", root / "out"
+    options = {"images": root / "images", "overlay": True, "overwrite": True, "masks_are": "instances"}
+    measure_folder(*given, **options)
+    (root / "out" / place).write_text("mine")
+    before = {path: path.read_bytes() for path in (root / "out").rglob("*") if path.is_file()}
+    assert complaint(OutputError, *given, **options) == (
+        f"{root / 'out' / place} was not written by segkit, or changed since: move it elsewhere, or choose another folder"
+    )
+    assert before == {path: path.read_bytes() for path in (root / "out").rglob("*") if path.is_file()}
+
+
 def test_one_message_names_all_files_that_do_not_fit(folder):
     root = folder({"a": squares(1), "b": squares(1, 2), "c": squares(1)})
     for name in "ab":

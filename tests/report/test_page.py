@@ -232,7 +232,7 @@ def test_the_title_is_given_or_that_of_the_folder(evaluation, tmp_path, monkeypa
     assert headings(write(Path(), evaluation)) == ("study/report",) * 2
     titled = write(tmp_path, evaluation, title="Mouse liver, <2024>")
     assert headings(titled) == ("Mouse liver, &lt;2024&gt;",) * 2
-    assert page._folder_title(Path("/index.html")) == "report"
+    assert page.folder_title(Path("/")) == "report"
 
 
 def test_hostile_names_are_text(hostile, hostile_names):

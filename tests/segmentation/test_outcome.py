@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from segkit.errors import ClusterError, ConfigError
+from segkit.images.record import record_of
 from segkit.segmentation.outcome import (
     FAILED,
     SKIPPED,
@@ -21,7 +22,6 @@ from segkit.segmentation.outcome import (
     reason_of,
     rows_of_others,
 )
-from segkit.segmentation.record import record_of
 
 OUT = Path("out")
 SEE = f"see {OUT / 'summary.csv'}"

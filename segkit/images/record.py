@@ -22,7 +22,7 @@ import tifffile
 from PIL import Image
 
 from segkit._common import lock
-from segkit._common.files import remove, saving, stamp_of, write_text
+from segkit._common.files import remove, saving, stamp_of, without_sync, write_text
 from segkit._common.lock import locked_folder
 from segkit.errors import OutputError
 from segkit.images import read_pages
@@ -39,6 +39,9 @@ _CURE = (
     "choose another folder, go on with what is there (--resume, in Python resume=True), or replace it (--overwrite, "
     "overwrite=True)"
 )
+
+_RESUME = "move it elsewhere, and --resume makes it anew"
+ELSEWHERE = "move it elsewhere, or choose another folder"
 
 # First bytes of the files that segkit writes.
 _STARTS = {
@@ -126,6 +129,19 @@ def record_of(output: Path, *, replaces_foreign: bool = False) -> Iterator[Recor
             shutil.rmtree(staging, ignore_errors=True)
 
 
+@contextmanager
+def made_aside(output: Path, name: str, places: Sequence[Path]) -> Iterator[Path]:
+    """Make results of a command in the folder that is given, from which they are moved to their places in the end.
+
+    An OutputError says that somebody else made or changed what is in their places.
+    """
+    with record_of(output) as record:
+        record.refuse_changed(places, cure=ELSEWHERE)
+        with without_sync():
+            yield record.staging
+        record.put(name, places)
+
+
 class Record:
     """The record of an output folder."""
 
@@ -166,12 +182,12 @@ class Record:
             if os.path.lexists(self.output / place) and not self.is_own(place):
                 raise ForeignFileError(f"{self.output / place} was not written by segkit, or changed since")
 
-    def refuse_changed(self, places: Iterable[Path]) -> None:
+    def refuse_changed(self, places: Iterable[Path], *, cure: str = _RESUME) -> None:
         """Refuse to make anew what somebody has made or changed, for example a table by a spreadsheet."""
         try:
             self.refuse_foreign(places)
         except ForeignFileError as error:
-            raise OutputError(f"{error}: move it elsewhere, and --resume makes it anew") from error
+            raise OutputError(f"{error}: {cure}") from error
 
     def is_done(self, name: str, *, source: str, made_by: str) -> bool:
         """Return whether all results of an image are there, made of that file by that model and those settings."""

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from segkit.errors import OutputError, SegkitError
-from segkit.segmentation.record import (
+from segkit.images.record import (
     HIDDEN,
     Entry,
     ForeignFileError,
@@ -185,7 +185,7 @@ def test_while_results_are_moved_the_last_one_is_away(output, monkeypatch):
         seen.append([(output / name).exists() for name in ("overlay/a.geojson", "a.geojson")])
         Path(source).rename(target)
 
-    monkeypatch.setattr("segkit.segmentation.record.shutil.move", move)
+    monkeypatch.setattr("segkit.images.record.shutil.move", move)
     planned = [Path("overlay/a.geojson"), Path("a.geojson")]
     with record_of(output) as record:
         record.put("a", [made(record, place.as_posix(), "{5") for place in planned])
@@ -269,7 +269,7 @@ def test_an_archive_whose_contents_are_damaged(tmp_path):
 def test_compressions_that_are_not_segkits_are_not_called_damaged(tmp_path, monkeypatch):
     path = write(tmp_path / "a.tif", cut=200)
     assert _is_damaged(path)
-    monkeypatch.setattr("segkit.segmentation.record._COMPRESSIONS", (tifffile.COMPRESSION.NONE,))
+    monkeypatch.setattr("segkit.images.record._COMPRESSIONS", (tifffile.COMPRESSION.NONE,))
     assert not _is_damaged(path)
 
 
