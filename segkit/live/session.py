@@ -33,6 +33,7 @@ from segkit.features.tuned import interruptible
 from segkit.images import UNLABELLED, LabelMap
 from segkit.images.alike import check_kinds, common_channels, fits, kind_of, with_channels
 from segkit.images.outputs import find_within, is_same
+from segkit.images.record import made_aside
 from segkit.live.advice import LabelledPixels, glimpse, suggest_images, suggest_regions
 from segkit.live.arrays import ArrayProject
 from segkit.live.background import Report, Reporter
@@ -674,8 +675,9 @@ class LiveSession:
 
         Where a network is shown, its model is written instead, which is trained already.
 
-        The model file is by default ``model.segkit`` in the folder of the project; `progress` is as for
-        `Segmenter.fit`. With labels of fewer than two classes it raises an InputError.
+        The model file is by default ``model.segkit`` in the folder of the project; a file elsewhere is replaced.
+        `progress` is as for `Segmenter.fit`. With labels of fewer than two classes it raises an InputError; if a file of
+        somebody else is in the place of one in the folder of the project, an OutputError.
         """
         for key in self.project.annotated():
             self.project.image(key)  # refused if it is not the one that was labelled
@@ -1299,22 +1301,25 @@ def hand_over(
     images, masks = project.training_files()
     assert project.output is not None  # else training_files would have raised
     files = HandOver(Path(model or project.output / _MODEL), masks, project.output / _OPTIONS, "", "")
-    dataset = settings.data.load_pairs(images, masks)
-    segmenter = trained or settings.build(z_spacing=dataset.z_spacing).fit(
-        dataset.images,
-        dataset.masks,
-        instances=dataset.instances,
-        label_map=dataset.label_map,
-        progress=progress,
-    )
-    segmenter = segmenter.with_objects(**settings.objects.changes)
-    segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)
-    write_text(files.options, yaml.safe_dump(options, sort_keys=False, allow_unicode=True))
-    segmenter.save(
-        files.model,
-        embed_weights=settings.training.embed_weights,
-        settings=settings.model_dump(mode="json"),
-    )
+    own = [path for path in (files.options, files.model) if path.parent == project.output]
+    places = [Path(path.name) for path in own]
+    with made_aside(project.output, f"export of {files.model.name}", places) as aside:
+        dataset = settings.data.load_pairs(images, masks)
+        segmenter = trained or settings.build(z_spacing=dataset.z_spacing).fit(
+            dataset.images,
+            dataset.masks,
+            instances=dataset.instances,
+            label_map=dataset.label_map,
+            progress=progress,
+        )
+        segmenter = segmenter.with_objects(**settings.objects.changes)
+        segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)
+        write_text(aside / _OPTIONS, yaml.safe_dump(options, sort_keys=False, allow_unicode=True))
+        segmenter.save(
+            aside / files.model.name if files.model in own else files.model,
+            embed_weights=settings.training.embed_weights,
+            settings=settings.model_dump(mode="json"),
+        )
     words = [
         "segkit",
         "train",

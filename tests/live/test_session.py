@@ -24,7 +24,7 @@ from segkit.live import (
     Status,
 )
 from segkit.segmentation.segmenter import load
-from tests.live.conftest import PATIENCE, blobs, draw, learn, listen, rebuilt
+from tests.live.conftest import PATIENCE, blobs, complaint, draw, learn, listen, rebuilt
 
 
 def test_strokes_in_prediction_out(session, heard, truth):
@@ -256,6 +256,20 @@ def test_export_is_what_the_command_line_trains(session, project, truth, monkeyp
         np.testing.assert_allclose(one, other, atol=1e-4)
     for one, other in zip(again.predict(images.images), expected, strict=True):
         assert np.mean(one == other) > 0.999
+
+
+def test_an_export_replaces_its_own_files_and_no_others(session, project, truth):
+    draw(session, "a", truth["a"])
+    mine = project.output / "model.segkit"
+    mine.write_text("mine")
+    told = f"{mine} was not written by segkit, or changed since: move it elsewhere, or choose another folder"
+    assert complaint(OutputError, session.export) == told
+    assert mine.read_text() == "mine"
+    assert not (project.output / "train.yaml").exists()
+    mine.unlink()
+    for key in "ab":
+        draw(session, key, truth[key])
+        assert load(session.export().model).classes_.tolist() == [0, 1]
 
 
 def test_an_opened_model_is_shown_until_strokes_are_asked_for(project, cache, model, truth):
