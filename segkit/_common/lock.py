@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,8 +40,13 @@ def locked_folder(folder: Path) -> Iterator[Path]:
 def locked(folder: Path, path: Path) -> Iterator[None]:
     """Lock a folder by a file in it as long as the block lasts; the system frees the lock of a killed program.
 
-    An InputError says that another program holds it, an OutputError that it cannot be written.
+    An InputError says that another program holds it, an OutputError that it cannot be written, or that something else is
+    in its place. A lock file itself, which a loss of power may leave, locks nothing, and is empty.
     """
+    with contextlib.suppress(OSError):  # there is none, or the program that held it has just ended
+        found = path.lstat()
+        if found.st_size or not stat.S_ISREG(found.st_mode):
+            raise OutputError(f"{path} is in the place of the lock of segkit, and no lock: move it elsewhere")
     from filelock import FileLock, Timeout  # 0.2 s, which a command that locks nothing does not wait for
 
     lock = FileLock(path, timeout=0, thread_local=False)

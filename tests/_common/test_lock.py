@@ -1,6 +1,7 @@
 """One program at a time in a folder; the lock of a killed program is free at once."""
 
 import errno
+import os
 import subprocess
 import sys
 import textwrap
@@ -21,6 +22,36 @@ def test_a_second_program_is_refused_until_the_first_releases(tmp_path):
     assert not path.exists()
     with locked(tmp_path, path):
         assert path.exists()
+
+
+def test_a_lock_that_a_loss_of_power_left_locks_nothing(tmp_path):
+    path = tmp_path / ".lock"
+    path.touch()
+    with locked(tmp_path, path):
+        pass
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: path.write_text("mine"),
+        lambda path: path.symlink_to(path.with_name("elsewhere")),
+        lambda path: os.mkfifo(path),
+        lambda path: path.mkdir(),
+    ],
+    ids=["file", "link", "pipe", "folder"],
+)
+def test_what_is_no_lock_is_told_and_stays(tmp_path, make):
+    path = tmp_path / ".lock"
+    make(path)
+    before = path.lstat()
+    with pytest.raises(OutputError) as caught, locked(tmp_path, path):
+        raise AssertionError
+    assert str(caught.value) == (
+        f"{path} is in the place of the lock of segkit, and no lock: move it elsewhere"
+    )
+    assert path.lstat() == before
 
 
 def test_a_folder_that_may_not_be_written_is_refused(tmp_path, monkeypatch):
