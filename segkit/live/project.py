@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -17,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from segkit._common.files import remove_unfinished, stamp_of
 from segkit._common.lock import locked
-from segkit.errors import InputError, OutputError, count, first_few
+from segkit.errors import InputError, OutputError, SegkitError, count, first_few
 from segkit.images.alike import Scale, check_scales, scale_of
 from segkit.images.labels import UNLABELLED
 from segkit.images.listing import list_folder
@@ -377,9 +378,44 @@ class Project(BaseProject):
             return version
 
     def unsaved(self) -> list[str]:
-        """List the keys of images with changes that are not on disk."""
+        """List the keys of images with labels in memory that are not on disk, or not any more."""
         with self._guard:
-            return [key for key, drawing in self._drawings.items() if drawing.version != self._saved[key]]
+            return [
+                key
+                for key, drawing in self._drawings.items()
+                if drawing.version != self._saved[key]
+                or (has_labels(drawing.labels) and not self.label_path(key).is_file())
+            ]
+
+    def rescue(self, keys: Iterable[str]) -> Path:
+        """Write labels that cannot be saved to a new folder in the user's home, or for temporary files, and return it.
+
+        It has the folders ``masks`` and ``checked`` of `output`. An OutputError says that neither can be written.
+        """
+        entries = {self._entry(key).stem: self._entry(key) for key in keys}.values()
+        for parent in (Path.home(), Path(tempfile.gettempdir())):
+            try:
+                folder = Path(tempfile.mkdtemp(prefix=f"{self.output.name}-rescued-", dir=parent))
+                for entry in entries:
+                    self._rescue(entry, folder)
+            except (OSError, OutputError) as error:
+                fault = error
+            else:
+                return folder
+        raise OutputError(f"labels could not be written anywhere: {fault}") from fault
+
+    def _rescue(self, entry: ImageEntry, folder: Path) -> None:
+        """Write the labels of a file, those in memory and beside them those on disk that can be read."""
+        pages = [np.full(shape, UNLABELLED, dtype=np.uint8) for shape in self._shapes[entry.stem]]
+        with contextlib.suppress(SegkitError):
+            pages = self._pages_with(entry, pages[entry.page])
+        numbers = [np.zeros(page.shape, dtype=np.int32) for page in pages]
+        for other in self.images:
+            if other.stem == entry.stem and other.key in self._drawings:
+                labels, objects, _ = self._drawings[other.key].snapshot_of_objects()
+                pages[other.page], numbers[other.page] = labels, objects
+        write_labels(folder / self.label_path(entry.key).relative_to(self.output), pages)
+        write_checked(folder / self.objects_path(entry.key).relative_to(self.output), numbers)
 
     def label_path(self, key: str) -> Path:
         """Return the file of the label image of an image; it exists if pixels have labels."""

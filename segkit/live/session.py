@@ -279,20 +279,17 @@ class LiveSession:
         self.close()
 
     def close(self) -> None:
-        """Save what is not saved, and stop; a training of a network ends, and goes on when it is asked for again."""
+        """Save what is not saved, and stop; a training of a network ends, and goes on when it is asked for again.
+
+        Labels that were deleted meanwhile are written again. An OutputError says where those are that cannot be saved.
+        """
         with self._news:
             self._closing = True
             self._news.notify_all()
         worker, saver = self._threads
         saver.join()
         # before the worker ends, which may take minutes: whoever ends the program may not wait
-        faults = []
-        for key in list(self._unsaved):  # one image that cannot be saved does not keep others from it
-            try:
-                self.project.save(key)
-                self._unsaved.pop(key, None)
-            except SegkitError as fault:
-                faults.append(fault)
+        fault = self._save_all()
         self._trainer.cancel()
         self.cancel_run()
         worker.join()
@@ -302,8 +299,29 @@ class LiveSession:
         self._is_idle.set()  # nobody is to wait for what will not come
         if self._folder is not None:
             self._folder.cleanup()
-        if faults:
-            raise faults[0]
+        if fault is not None:
+            raise fault
+
+    def _save_all(self) -> OutputError | None:
+        """Save what is not saved, here or elsewhere; return what to tell if it is elsewhere."""
+        if not isinstance(self.project, Project):
+            return None
+        causes = {}
+        for key in dict.fromkeys([*self._unsaved, *self.project.unsaved()]):
+            try:
+                self.project.save(key)
+                self._unsaved.pop(key, None)
+            except Exception as error:  # no label may be lost, whatever went wrong
+                causes[key] = error.__cause__ or error
+        if not causes:
+            return None
+        cause, masks = next(iter(causes.values())), self.project.masks
+        told = f"labels of {count(len(causes), 'image')} could not be saved to {masks} ({explain(cause)})"
+        try:
+            folder = self.project.rescue(causes) / masks.name
+        except OutputError as error:
+            return OutputError(f"{told}; {error}")
+        return OutputError(f"{told}: they are in {folder}, copy them from there")
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call a function with every event from now on; gives a function that ends it."""

@@ -635,3 +635,26 @@ def test_axes_given_for_files_of_another_number_of_axes_leave_room_for_an_answer
             project.image("plain")
         project.set_axes("ZYX")
         assert project.image("plain#2").shape == (10, 12, 1)
+
+
+def test_pages_that_cannot_be_read_are_rescued_as_far_as_they_are_known(tmp_path, output, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    (tmp_path / "pages").mkdir()
+    with tifffile.TiffWriter(tmp_path / "pages" / "s.tif") as file:
+        for page in NOISE[:2]:
+            file.write(page)
+    with Project(tmp_path / "pages", output) as project:
+        paint(project, "s#1")
+        paint(project, "s#2")
+        output.joinpath("masks", "s.tif").write_bytes(b"damaged")
+        assert project.rescue(["s#1"]).parent == home
+        [rescued] = home.glob("out-rescued-*/masks/s.tif")
+        for page, key in zip(read_mask(rescued), ("s#1", "s#2"), strict=True):
+            np.testing.assert_array_equal(page, project.labels(key).labels)
+        monkeypatch.setenv("HOME", str(tmp_path / "nowhere"))
+        monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "nowhere"))
+        assert complaint(OutputError, project.rescue, ["s#1"]).startswith(
+            "labels could not be written anywhere: "
+        )
