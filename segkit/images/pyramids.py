@@ -11,12 +11,15 @@ import numpy as np
 import tifffile
 from numpy.typing import NDArray
 
-from segkit._common.files import saving
+from segkit._common.files import describe_os_error, saving
+from segkit.errors import OutputError
 from segkit.images.large_image import Grid
 from segkit.images.pixel_size import in_centimetres, in_ome
 
 # Side of the blocks that are written, and of the smallest level of a pyramid.
 BLOCK = 512
+# Values that are written at once.
+_AT_ONCE = 2**20
 _OME_ENDS = (".ome.tif", ".ome.tiff")
 
 
@@ -32,9 +35,22 @@ class OnDisk:
 
     @classmethod
     def make(cls, path: Path, shape: tuple[int, ...], fill: float, dtype: Any) -> OnDisk:
-        """Make a file of one value."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)[:] = fill
+        """Make a file of one value; an OutputError says that the disk cannot hold it.
+
+        It is written, not mapped: a program that changes a mapped file for which the disk has no room is killed.
+        """
+        header = {"shape": shape, "fortran_order": False, "descr": np.dtype(dtype).str}
+        values = np.full(_AT_ONCE, fill, dtype=dtype)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+            with path.open("wb") as file:
+                np.lib.format.write_array_header_1_0(file, header)
+                for left in range(math.prod(shape), 0, -_AT_ONCE):
+                    file.write(values[:left].data)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise OutputError(f"{path}: {describe_os_error(error)}") from error
         return cls(path)
 
     def __len__(self) -> int:

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from segkit._common import is_whole
 from segkit._common.arrays import digest_arrays
 from segkit._common.code import code_version
-from segkit._common.files import atomic
+from segkit._common.files import atomic, stamp_of
 from segkit.errors import ConfigError
 from segkit.features.base import FeatureMaps, FilterBank, as_image
 from segkit.features.registry import bank_to_dict
@@ -126,6 +126,17 @@ class FeatureCache:
             "time: free space there, or name another folder (environment variable SEGKIT_CACHE)",
             stacklevel=3,
         )
+
+
+def are_whole(maps: list[FeatureMaps]) -> bool:
+    """Return whether files from which values are read still hold them: a read beyond the end of one kills the program."""
+    for values in (stack.values for stack in maps):
+        if isinstance(values, np.memmap) and values.filename is not None:
+            found = stamp_of(Path(values.filename))
+            # of a file that was removed, or replaced, what is mapped stays
+            if found is not None and found[1] < values.offset + values.nbytes:
+                return False
+    return True
 
 
 def content_key(image: ArrayLike, bank: FilterBank, tile: str) -> str:

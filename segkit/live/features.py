@@ -17,7 +17,7 @@ from segkit.features.base import as_slice, sample_maps
 from segkit.features.normalised import even_grid, image_means
 from segkit.features.tiles import whole
 from segkit.features.views import Tiling, View, moved_to
-from segkit.live.cache import FeatureCache, content_key
+from segkit.live.cache import FeatureCache, are_whole, content_key
 
 IntArray = NDArray[np.intp]
 Box = tuple[int, int, int, int]
@@ -73,7 +73,7 @@ class ImageFeatures:
         key = f"{self._key}-coarse"
         stored = self._cache.get(key)
         if stored is not None and len(stored) == 2:
-            self.means, self.coarse = stored[0].values[:, 0, 0], stored[1].values
+            self.means, self.coarse = np.array(stored[0].values[:, 0, 0]), np.array(stored[1].values)
             yield 1.0
             return
         grid = even_grid(self.shape)
@@ -165,7 +165,8 @@ class ImageFeatures:
 
     def _find(self, name: str) -> list[FeatureMaps] | None:
         key = f"{self._key}-{name}"
-        if key not in self._kept:
+        if key not in self._kept or not are_whole(self._kept[key]):
+            self._kept.pop(key, None)
             stored = self._cache.get(key)
             if stored is None:
                 return None

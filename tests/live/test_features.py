@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 
@@ -45,6 +47,18 @@ def test_samples_are_those_of_the_bank(image, cache, rng, monkeypatch, normaliza
     rows, cols = rng.integers(0, SHAPE[0], 50), rng.integers(0, SHAPE[1], 50)
     expected = NormalisedBank(bank(normalization)).sample(image, rows, cols, None)
     np.testing.assert_allclose(features.sample(rows, cols), expected, atol=2e-4)
+
+
+def test_maps_whose_file_was_cut_are_computed_anew(image, cache, rng, monkeypatch):
+    """A file that is mapped and becomes shorter would kill the program."""
+    monkeypatch.setattr("segkit.features.tiles.PIXELS_AT_ONCE", 1000)
+    features = prepared(image, cache)
+    rows, cols = rng.integers(0, SHAPE[0], 50), rng.integers(0, SHAPE[1], 50)
+    expected = features.sample(rows, cols)
+    for entry in cache.folder.glob("*.npy"):
+        os.truncate(entry, 100)
+    np.testing.assert_array_equal(features.sample(rows, cols), expected)
+    assert np.isfinite(features.coarse).all()
 
 
 def test_coarse_cells_are_read_at_their_middle(image, cache, monkeypatch):
