@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from segkit.config.read import read_options
 from segkit.config.schema import Config
-from segkit.errors import ModelFileError, count
+from segkit.errors import ConfigError, ModelFileError, count
+from segkit.features.weights import missing_download
 from segkit.images import Dataset
 from segkit.segmentation.model_file import package_versions, read_model
 from segkit.segmentation.segmenter import Segmenter, segmenter_of
@@ -24,8 +25,21 @@ class RecordedTraining(NamedTuple):
     versions: dict[str, str]
 
     def configure(self, overrides: Iterable[str] = ()) -> Config:
-        """Return the recorded configuration; overrides, ``key=value``, win over it."""
-        return Config.from_options(read_options(None, overrides, base=self.options))
+        """Return the recorded configuration; overrides, ``key=value``, win over it.
+
+        A ConfigError says that it would download what the model file names, and no override does.
+        """
+        given = list(overrides)
+        config = Config.from_options(read_options(None, given, base=self.options))
+        for key, bank in _banks_in("bank", config.model_dump(mode="json")["bank"]):
+            source = missing_download(bank)
+            if source is not None and not any(source in override for override in given):
+                option = "network" if bank["weights"] == "pretrained" else "weights"
+                raise ConfigError(
+                    f"{self.path} names {source}, whose weights are not here, and a model file starts no download: give "
+                    f"their file (--set {key}.weights=FILE), or name it yourself (--set {key}.{option}={source})"
+                )
+        return config
 
     def compare(self, segmenter: Segmenter, dataset: Dataset) -> list[str]:
         """Say in what training set, and versions, differ from those of the model."""
@@ -49,6 +63,16 @@ class RecordedTraining(NamedTuple):
         if unlike:
             notes.append(f"other versions, so the model may differ a little: {'; '.join(unlike)}")
         return notes
+
+
+def _banks_in(key: str, options: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the options of all banks, at any depth, each with its dotted key."""
+    if isinstance(options, dict):
+        yield key, options
+    parts = options.items() if isinstance(options, dict) else enumerate(options or ())
+    for name, part in parts:
+        if isinstance(part, dict | list):
+            yield from _banks_in(f"{key}.{name}", part)
 
 
 def read_training(path: Path) -> RecordedTraining:

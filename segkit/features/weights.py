@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 # Names of weights in a repository of the hub, and of a file in its cache.
 _FILES = ("model.safetensors", "pytorch_model.bin")
+_ADDRESSES = ("http://", "https://")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _WITHOUT_WEIGHTS = "take the default bank, which needs none"
 
@@ -33,7 +35,7 @@ def load_weights(network: str, source: str | Path) -> dict[str, torch.Tensor]:
     address = str(source)
     if address == "imagenet":
         return download_weights(imagenet_address(network))
-    if address.startswith(("http://", "https://")):
+    if address.startswith(_ADDRESSES):
         return download_weights(address)
     return read_weights(Path(source))
 
@@ -159,26 +161,37 @@ def origin_of(network: str) -> dict[str, str | None]:
     return {"model": name, "source": source, "licence": found.license}
 
 
+def missing_download(options: Mapping[str, Any]) -> str | None:
+    """Name the address, or the network of timm, whose weights a bank of these options would download; None if none."""
+    source = str(options.get("weights"))
+    if source.startswith(_ADDRESSES):
+        return None if is_cached(source) else source
+    if source != "pretrained":
+        return None
+    network = str(options["network"])
+    found = configuration(network)
+    is_here = _cached_hub_file(found) is not None if found.hf_hub_id else is_cached(str(found.url))
+    return None if is_here else network
+
+
 def _hub_file(network: str, found: Any) -> Path:
     """Find the weights in the cache of the hub, or download them there."""
-    from huggingface_hub import errors, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub import errors, hf_hub_download
 
-    repository, _, revision = found.hf_hub_id.partition("@")
-    names = [found.hf_hub_filename] if found.hf_hub_filename else list(_FILES)
+    if (cached := _cached_hub_file(found)) is not None:
+        return _checked(cached)
+    repository, names, revision = _place_on_hub(found)
     page, cause = f"https://huggingface.co/{repository}", ""
     for name in names:
-        cached = try_to_load_from_cache(repository, name, revision=revision or None)
-        if isinstance(cached, str):
-            return _checked(Path(cached))
-    for name in names:
         try:
-            return _checked(Path(hf_hub_download(repository, name, revision=revision or None)))
+            # without a token: the hub need not know who asks
+            return _checked(Path(hf_hub_download(repository, name, revision=revision, token=False)))
         except (
             errors.RepositoryNotFoundError
         ) as error:  # also where the hub asks for a licence to be accepted
             raise WeightsError(
-                f"weights of {network} are gated or not at {page}: accept their licence there, run hf auth login, and try "
-                "again, or give a file (bank.weights=FILE)"
+                f"weights of {network} are gated or not at {page}: accept their licence there, download {name}, and give "
+                "the file (bank.weights=FILE)"
             ) from error
         except (errors.EntryNotFoundError, errors.HfHubHTTPError, OSError) as error:
             cause = (str(error).splitlines() or [type(error).__name__])[0]
@@ -190,6 +203,21 @@ def _hub_file(network: str, found: Any) -> Path:
         f"weights of {network} are not in the cache of the hub and cannot be downloaded ({cause}): download {names[0]} from "
         f"{page} on another machine and give the file (bank.weights=FILE)"
     )
+
+
+def _cached_hub_file(found: Any) -> Path | None:
+    """Find the weights in the cache of the hub."""
+    from huggingface_hub import try_to_load_from_cache
+
+    repository, names, revision = _place_on_hub(found)
+    cached = (try_to_load_from_cache(repository, name, revision=revision) for name in names)
+    return next((Path(path) for path in cached if isinstance(path, str)), None)
+
+
+def _place_on_hub(found: Any) -> tuple[str, list[str], str | None]:
+    """Name the repository of weights, the files that may hold them, and the revision."""
+    repository, _, revision = found.hf_hub_id.partition("@")
+    return repository, [found.hf_hub_filename] if found.hf_hub_filename else list(_FILES), revision or None
 
 
 def _checked(path: Path) -> Path:

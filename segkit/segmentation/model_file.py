@@ -28,7 +28,7 @@ from segkit.errors import InputError, ModelFileError, OutputError, SegkitError
 from segkit.features import Channel, FilterBank, bank_to_dict
 from segkit.features.base import LEAST_PARTS
 from segkit.features.registry import check_size, plain
-from segkit.features.weights import cached_file, is_cached
+from segkit.features.weights import cached_file, missing_download
 from segkit.images import LabelMap, Reading
 from segkit.images.reading import joined
 from segkit.segmentation.alarms import Alarms
@@ -276,7 +276,7 @@ def _check_weights(segmenter: Any, used: Arrays, header: dict[str, Any], path: s
         what = "network weights"
         files = [
             "timm's pre-trained weights" if source == "pretrained" else f"the file {source}"
-            for source in _weight_sources(header["bank"])
+            for source in (part["weights"] for part in _parts_with_weights(header["bank"]))
         ]
         cure = f"give back {' and '.join(files)} as they were"
     raise ModelFileError(f"its {what} are not those it was trained with; {cure}, or train again", source=path)
@@ -297,11 +297,19 @@ def _check_sources(bank: dict[str, Any], arrays: Arrays, path: str) -> None:
     """Refuse a model whose weights would be downloaded from an address that its author chose."""
     if any(name.startswith("weights.") for name in arrays):
         return
-    for source in _weight_sources(bank):
-        if str(source).startswith(("http://", "https://")) and not is_cached(str(source)):
+    for part in _parts_with_weights(bank):
+        if (source := missing_download(part)) is not None:
+            where = (
+                f" at {source}" if source == part["weights"] else f" timm's of {source}, which are not here"
+            )
+            cure = (
+                f"download them into {cached_file(source)}"
+                if source == part["weights"]
+                else "fetch them yourself"
+            )
             raise ModelFileError(
-                f"its network weights are at {source}, and a model file starts no download; download them into "
-                f"{cached_file(str(source))}, or train again with training.embed_weights=true",
+                f"its network weights are{where}, and a model file starts no download; {cure}, or train again with "
+                "training.embed_weights=true",
                 source=path,
             )
 
@@ -327,11 +335,11 @@ def _misfits(segmenter: Any, used: Arrays, arrays: Arrays) -> list[str]:
     return sorted(name for name, is_fit in fits.items() if not is_fit)
 
 
-def _weight_sources(bank: dict[str, Any]) -> list[str]:
-    """List where the network weights of a stored bank come from."""
+def _parts_with_weights(bank: dict[str, Any]) -> list[dict[str, Any]]:
+    """List the banks of a stored bank that have network weights."""
     if "banks" in bank:
-        return [source for part in bank["banks"] for source in _weight_sources(part)]
-    return [bank["weights"]] if "weights" in bank else []
+        return [found for part in bank["banks"] for found in _parts_with_weights(part)]
+    return [bank] if "weights" in bank else []
 
 
 def find_faults(segmenter: Any) -> list[str]:

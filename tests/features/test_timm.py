@@ -10,12 +10,14 @@ import torch
 from safetensors.torch import save_file
 
 from segkit import Segmenter, load
+from segkit.config.recorded import RecordedTraining
+from segkit.config.schema import Config
 from segkit.errors import ConfigError, InputError, ModelFileError, WeightsError
 from segkit.features import TimmBank
 from segkit.features import backbone as backbone_module
 from segkit.features.base import sample_maps
 from segkit.features.tiles import Tile
-from segkit.segmentation.model_file import read_model
+from segkit.segmentation.model_file import _check_sources, read_model
 
 timm = pytest.importorskip("timm", reason="timm is not installed: pip install segkit-bio[foundation]")
 
@@ -291,7 +293,7 @@ def test_without_timm_the_cure_is_named(monkeypatch):
 class _Hub(BaseHTTPRequestHandler):
     """What the hub answers for a file: its digest and size, then the file; or that it is gated."""
 
-    data, gated = b"", False
+    data, gated, authorised = b"", False, []
 
     def do_HEAD(self):
         self._answer()
@@ -304,6 +306,7 @@ class _Hub(BaseHTTPRequestHandler):
     def _answer(self):
         import hashlib
 
+        self.authorised.append("Authorization" in self.headers)
         self.send_response(403 if self.gated else 200)
         if self.gated:
             self.send_header("X-Error-Code", "GatedRepo")
@@ -318,19 +321,20 @@ class _Hub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A hub on loopback that has one file, and an empty cache."""
+    """A hub on loopback that has one file, and an empty cache; a token that the user has is on this machine."""
     import huggingface_hub
+
+    monkeypatch.setattr("huggingface_hub.utils._headers.get_token", lambda: "secret")
 
     torch.manual_seed(2)
     save_file(timm.create_model("test_vit", img_size=160).state_dict(), tmp_path / "served.safetensors")
-    handler = type("Hub", (_Hub,), {"data": (tmp_path / "served.safetensors").read_bytes()})
+    handler = type("Hub", (_Hub,), {"data": (tmp_path / "served.safetensors").read_bytes(), "authorised": []})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     download = partial(
         huggingface_hub.hf_hub_download,
         endpoint=f"http://127.0.0.1:{server.server_address[1]}",
         cache_dir=tmp_path / "cache",
-        token=False,
     )
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     cached = partial(huggingface_hub.try_to_load_from_cache, cache_dir=tmp_path / "cache")
@@ -341,7 +345,7 @@ def hub(tmp_path, monkeypatch):
 
 
 def test_pretrained_weights_are_downloaded_once_and_checked(hub):
-    _, server, cache = hub
+    handler, server, cache = hub
     image = noise(32, 32)
     first = TimmBank("test_vit", window=32)
     maps = first.dense(image)
@@ -349,6 +353,8 @@ def test_pretrained_weights_are_downloaded_once_and_checked(hub):
     assert origin["model"] == "test_vit.r160_in1k"
     assert origin["source"] == "https://huggingface.co/timm/test_vit.r160_in1k"
     assert origin["licence"] == "apache-2.0"
+    assert handler.authorised
+    assert not any(handler.authorised)
     server.shutdown()
     np.testing.assert_array_equal(TimmBank("test_vit", window=32).dense(image), maps)
     [blob] = [path for path in cache.rglob("blobs/*") if path.is_file()]
@@ -357,10 +363,32 @@ def test_pretrained_weights_are_downloaded_once_and_checked(hub):
         TimmBank("test_vit", window=32).maps(image)
 
 
+def test_what_a_model_file_names_is_not_downloaded(hub, tmp_path):
+    handler, *_ = hub
+    settings = Config.from_options({"bank": {"name": "timm", "network": "test_vit", "window": 32}})
+    recorded = RecordedTraining(tmp_path / "m.segkit", settings.model_dump(mode="json"), None, {})
+    told = (
+        r"m\.segkit names test_vit, .* a model file starts no download: .* \(--set bank\.network=test_vit\)"
+    )
+    with pytest.raises(ConfigError, match=told):
+        recorded.configure([])
+    stored = {"banks": [{"kind": "timm", "network": "test_vit", "weights": "pretrained"}]}
+    told = r"m\.segkit: its network weights are timm's of test_vit, which are not here, and a model file starts no"
+    with pytest.raises(ModelFileError, match=told):
+        _check_sources(stored, {}, "m.segkit")
+    assert not handler.authorised
+    assert recorded.configure(["bank.network=test_vit"]) == settings
+    TimmBank("test_vit", window=32).maps(noise(32, 32))
+    assert recorded.configure([]) == settings  # it is here now
+    _check_sources(stored, {}, "m.segkit")
+
+
 def test_gated_weights_say_how_to_get_them(hub):
     handler, *_ = hub
     handler.gated = True
-    with pytest.raises(WeightsError, match=r"weights of test_vit are gated .* accept .* run hf auth login"):
+    with pytest.raises(
+        WeightsError, match=r"weights of test_vit are gated .* accept .* download .*, and give the file"
+    ):
         TimmBank("test_vit", window=32).maps(noise(32, 32))
 
 

@@ -230,14 +230,14 @@ def test_arrays_are_numbers_of_their_kind(name, dtype, is_good):
 def test_a_model_file_starts_no_download(start, monkeypatch):
     source = f"{start}://host/w.npz"
     bank = {"banks": [{"weights": "local.npz"}, {"weights": source}]}
-    monkeypatch.setattr("segkit.segmentation.model_file.is_cached", lambda address: False)
+    monkeypatch.setattr("segkit.features.weights.is_cached", lambda address: False)
     with pytest.raises(
         ModelFileError, match=f"^m: its network weights are at {source}, and a model file starts no"
     ):
         _check_sources(bank, {"a": np.zeros(1)}, "m")
     _check_sources(bank, {"weights.a": np.zeros(1)}, "m")
     _check_sources({"weights": "local.npz"}, {}, "m")
-    monkeypatch.setattr("segkit.segmentation.model_file.is_cached", lambda address: address == source)
+    monkeypatch.setattr("segkit.features.weights.is_cached", lambda address: address == source)
     _check_sources(bank, {}, "m")
 
 
