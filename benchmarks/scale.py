@@ -33,9 +33,9 @@ from benchmarks.soak import memory_mib
 from segkit import Segmenter
 from segkit.cli.phantom import make_demo_set
 from segkit.images import write_image
+from segkit.images.record import Record
 from segkit.scale import Cluster
 from segkit.segmentation.folders import segment_folder
-from segkit.images.record import Record
 
 
 class Deadly:

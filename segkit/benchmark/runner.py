@@ -32,6 +32,7 @@ from segkit.evaluation.folders import TOLERANCE
 from segkit.evaluation.object_scores import THRESHOLDS
 from segkit.images import LabelMap, Reading, load_pairs, pair
 from segkit.images.numbering import MasksAre
+from segkit.images.outputs import refuse_files_for_folders
 from segkit.images.record import ELSEWHERE, HIDDEN, Record
 from segkit.scale.cluster import Cluster, workers_of
 
@@ -238,6 +239,7 @@ class Benchmark:
         """
         if resume and overwrite:
             raise OutputError("--resume continues and --overwrite starts again: give only one of them")
+        refuse_files_for_folders(self.output, [_result("any"), _predictions("any") / "any"])
         entries = [path.name for path in self.output.glob("[!.]*")]
         left = [name for name in _WRITTEN if name in entries]
         if left and not (resume or overwrite):

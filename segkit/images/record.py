@@ -135,6 +135,7 @@ def made_aside(output: Path, name: str, places: Sequence[Path]) -> Iterator[Path
 
     An OutputError says that somebody else made or changed what is in their places.
     """
+    refuse_files_for_folders(output, places)
     with record_of(output) as record:
         record.refuse_changed(places, cure=ELSEWHERE)
         with without_sync():
@@ -222,6 +223,7 @@ class Record:
         entry, old = Entry(name, source, made_by, dict(row or {}), new), self.entries.get(name)
         if old is not None and replace(old, replaced={}) == entry and self._is_there(entry):
             return
+        refuse_files_for_folders(self.output, places)
         self.refuse_foreign(places)
         known = {*new, *([] if old is None else (*old.outputs, *old.replaced))}
         earlier = {

@@ -157,14 +157,16 @@ def test_files_of_others_in_the_places_of_results_stay(finished, small_forest, f
     assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 
-def test_folders_of_others_with_the_names_of_results_stay(small_forest, folder, tmp_path):
+@pytest.mark.parametrize("name", ["units", "predictions"])
+def test_links_in_the_place_of_results_are_refused(small_forest, folder, tmp_path, name):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "a.png").touch()
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "predictions").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "out" / name).symlink_to(tmp_path / "elsewhere")
     run = benchmark(folder, tmp_path / "out", [small_forest])
-    with pytest.raises(OutputError, match=r"predictions/a\.png was not written by segkit"):
-        run.check_output(overwrite=True)
+    for options in ({}, {"resume": True}, {"overwrite": True}):
+        with pytest.raises(OutputError, match=f"{name}: a link, where a folder of results would be"):
+            run.check_output(**options)
     assert (tmp_path / "elsewhere" / "a.png").exists()
 
 

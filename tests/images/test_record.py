@@ -328,7 +328,10 @@ def test_what_a_link_leads_to_is_never_segkits_own(output, tmp_path):
             with pytest.raises(ForeignFileError):
                 record.refuse_foreign([place])
         record.put("b", [made(record, "b.geojson", "{2")])
+        with pytest.raises(OutputError, match="link: a link, where a folder of results would be"):
+            record.put("c", [made(record, "link/new.geojson", "{2")])
     assert (tmp_path / "x.geojson").read_text() == "{1"
+    assert not (tmp_path / "new.geojson").exists()
     assert (output / "to_file").is_symlink()
 
 
