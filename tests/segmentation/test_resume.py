@@ -216,7 +216,7 @@ def test_a_mask_that_is_corrected_during_the_run_is_kept(run, out, meanwhile, op
 
 
 def test_a_mask_that_is_drawn_while_the_other_results_are_moved_is_kept(run, out, monkeypatch):
-    from segkit.segmentation import record
+    from segkit.images import record
 
     move, drawn = shutil.move, b"drawn meanwhile"
 
