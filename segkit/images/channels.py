@@ -17,6 +17,7 @@ from segkit.images.outputs import refuse_existing, refuse_nesting
 from segkit.images.pixel_size import find_pixel_size, in_ome, read_z_step
 from segkit.images.read import image_from_page
 from segkit.images.reading import Reading
+from segkit.images.record import made_aside
 from segkit.images.stems import files_by_stem, stem_of
 from segkit.images.write import save_as
 
@@ -44,7 +45,7 @@ def combine(
     reading : Reading, optional
         How the files are read; by default as their metadata tell.
     overwrite : bool, default=False
-        Whether to replace files.
+        Whether to replace files that segkit wrote.
     progress : callable, optional
         Follows the images: ``progress(items, description)`` yields the items.
 
@@ -67,13 +68,15 @@ def combine(
     files = _by_image(named)
     for folder in {path.parent for paths in files.values() for path in paths}:
         refuse_nesting(folder, output)
-    places = {image: output / f"{image}.ome.tif" for image in files}
-    refuse_existing(list(places.values()), overwrite=overwrite)
+    places = {image: Path(f"{image}.ome.tif") for image in files}
+    refuse_existing([output / place for place in places.values()], overwrite=overwrite)
     titles = [title for title, _ in named]
-    return {
-        places[image]: _join(places[image], titles, files[image], reading)
-        for image in progress(files, "Combining")
-    }
+    with made_aside(output, "combined", list(places.values())) as aside:
+        channels = {
+            image: _join(aside / places[image], titles, files[image], reading)
+            for image in progress(files, "Combining")
+        }
+    return {output / places[image]: names for image, names in channels.items()}
 
 
 def _files_of(source: str | Path) -> tuple[str, dict[str, Path]]:

@@ -25,7 +25,6 @@ from segkit._common import lock
 from segkit._common.files import remove, saving, stamp_of, without_sync, write_text
 from segkit._common.lock import locked_folder
 from segkit.errors import OutputError
-from segkit.images import read_pages
 from segkit.images.outputs import (
     named,
     refuse_existing,
@@ -33,6 +32,7 @@ from segkit.images.outputs import (
     refuse_foreign,
     refuse_unwritable,
 )
+from segkit.images.read import read_pages
 
 HIDDEN = Path(lock.HIDDEN)
 _CURE = (
