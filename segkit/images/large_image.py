@@ -148,7 +148,7 @@ def _check_level(path: Path, level: int, n_levels: int) -> None:
 def _open_zarr(path: Path, level: int) -> LargeImage:
     """Open the first multiscale image of an OME-Zarr."""
     zarr = _module("zarr")
-    group = zarr.open(str(path), mode="r")
+    group = zarr.open(_own_files(path), mode="r")
     if isinstance(group, zarr.Array):
         sizes = " x ".join(map(str, group.shape))
         raise InputError(
@@ -179,6 +179,22 @@ def _open_zarr(path: Path, level: int) -> LargeImage:
     channels = tuple(str(channel.get("label") or "") for channel in named)
     missing = _missing_chunk(path, array)
     return _of_array(path, array, axes, full_height, grid=grid, missing=missing, channels=channels)
+
+
+def _own_files(path: Path) -> Any:
+    """Return the store of a folder without what links in it lead to, which may be any file, and pipes, which have no end."""
+    root = path.resolve()
+
+    class OwnFiles(_module("zarr").storage.LocalStore):  # type: ignore[misc]
+        async def get(self, key: str, *args: Any, **options: Any) -> Any:
+            file = root / key
+            if file.exists() and not (
+                file.is_dir() or (file.is_file() and file.resolve().is_relative_to(root))
+            ):
+                raise InputError(f"{key} is a link out of it or no file: copy the image anew", source=path)
+            return await super().get(key, *args, **options)
+
+    return OwnFiles(root, read_only=True)
 
 
 def _level_of(path: Path, group: Any, name: str, level: int) -> Any:
@@ -335,7 +351,9 @@ def _missing_chunk(path: Path, array: Any) -> Callable[[Any], tuple[int, ...] | 
 def _open_slide(path: Path, level: int) -> LargeImage:
     """Open a slide of a microscope's own format, in colours."""
     closing = ExitStack()
-    slide = closing.enter_context(_module("tiffslide").TiffSlide(path))
+    # sets of files are found by names that their metadata tell
+    alone = {"is_ome": False, "is_mmstack": False, "is_ndtiff": False}
+    slide = closing.enter_context(_module("tiffslide").TiffSlide(path, tifffile_options=alone))
     with closing:
         _check_level(path, level, slide.level_count)
         closing = closing.pop_all()

@@ -1,6 +1,10 @@
 """Files of a set of OME-TIFF files are read each by itself, whatever became of the others."""
 
+import json
+import os
 import shutil
+import struct
+import sys
 import uuid
 
 import numpy as np
@@ -191,3 +195,121 @@ def test_thumbnails_are_no_images(tmp_path):
             file.write(small, metadata=None, photometric="rgb", subfiletype=1, contiguous=False)
     assert values(tmp_path / "a.lsm", axes="ZYX") == [3, 4]
     assert count_pages(tmp_path / "a.lsm", axes="ZYX") == 2
+
+
+def one_page(path, value, description=None):
+    pixels = np.full((SIDE, SIDE), value, np.uint8)
+    tifffile.imwrite(path, pixels, description=description, metadata=None, photometric="minisblack")
+    return path
+
+
+def ome(inside, *, start="", **attributes):
+    told = {"SizeX": SIDE, "SizeY": SIDE, "SizeZ": 1, "SizeC": 1, "SizeT": 1} | attributes
+    pixels = " ".join(f'{name}="{value}"' for name, value in told.items())
+    return (
+        f'<?xml version="1.0"?>{start}<OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06">'
+        f'<Image ID="Image:0"><Pixels ID="P:0" DimensionOrder="XYZCT" Type="uint8" {pixels}>{inside}</Pixels></Image></OME>'
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*files of an OME-TIFF set")
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_no_other_file_is_read(tmp_path, is_hidden):
+    (tmp_path / "other").mkdir()
+    other = one_page(tmp_path / "other" / "secret.tif", 9)
+    planes = "".join(
+        f"<TiffData FirstT='{time}' IFD='0' PlaneCount='1'><UUID FileName='{name}'>urn:uuid:{time}</UUID></TiffData>"
+        for time, name in enumerate(["a.ome.tif", other])
+    )
+    text = ome(planes, SizeT=2)
+    if is_hidden:  # the letters of an entity may be told by their numbers
+        entity = planes.replace("FileName", "&#70;ileName")
+        text = ome("&planes;", SizeT=2, start=f'<!DOCTYPE OME [<!ENTITY planes "{entity}">]>')
+    path = one_page(tmp_path / "a.ome.tif", 7, text)
+    assert values(path) == [7]
+    assert count_pages(path) == 1
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="other systems have no pipes or links in folders"
+)
+@pytest.mark.parametrize("name", ["a.companion.ome", "b.ome.tif"])
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_metadata_in_pipes_and_links_are_not_read(tmp_path, name, kind):
+    write_set(tmp_path, "T", master=name)
+    (tmp_path / "elsewhere").mkdir()
+    if kind == "pipe":
+        (tmp_path / name).unlink(missing_ok=True)
+        os.mkfifo(tmp_path / name)
+    else:
+        text = ome("<Channel SamplesPerPixel='1' Name='secret'/>")
+        (tmp_path / "elsewhere" / name).write_text(text)
+        (tmp_path / name).unlink(missing_ok=True)
+        (tmp_path / name).symlink_to(tmp_path / "elsewhere" / name)
+    with pytest.warns(
+        UserWarning, match=f"its metadata are in {name}, which cannot be read: they are not used"
+    ):
+        assert values(tmp_path / "s_T1.ome.tif", axes="ZYX") == [100, 110, 101, 111]
+
+
+MODULO = (
+    '<StructuredAnnotations><XMLAnnotation ID="A:0" Namespace="openmicroscopy.org/omero/dimension/modulo"><Value><Modulo>'
+    '<ModuloAlongT Type="lifetime" Start="0" End="1e9"/></Modulo></Value></XMLAnnotation></StructuredAnnotations>'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (ome("<TiffData/>", SizeT=10**9), "1,000,000,000"),
+        (ome('<TiffData IFD="0" PlaneCount="1000000000"/>'), "1,000,000,000"),
+        (ome("<TiffData PlaneCount='1'/>" * 100_001), "100,001"),
+        (ome("<TiffData/>").replace("</OME>", f"{MODULO}</OME>"), "1,000,000,001"),
+    ],
+    ids=["size", "count", "entries", "modulo"],
+)
+def test_metadata_of_more_planes_than_files_have_are_refused(tmp_path, text, told):
+    path = one_page(tmp_path / "a.ome.tif", 7, text)
+    reason = f"cannot be decoded (its metadata tell of {told} planes, it has 1)"
+    assert reason in complaint(read_pages, path)
+
+
+def test_more_pages_than_files_have_are_refused(tmp_path):
+    """Pages without tags: two bytes for their number, four for the place of the next."""
+    path = tmp_path / "a.tif"
+    path.write_bytes(b"II*\0" + b"".join(struct.pack("<IH", 8 + 6 * page, 0) for page in range(100_002)))
+    assert "cannot be decoded (more than 100,000 pages: save it as several files)" in complaint(
+        read_pages, path
+    )
+
+
+def micro_manager(value, n_frames):
+    """A file of Micro-Manager with one plane of so many, as its bytes."""
+    summary = json.dumps(
+        {"MicroManagerVersion": "2", "Prefix": "a", "Frames": n_frames, "Slices": 1}
+    ).encode()
+    page = 40 + len(summary)
+    tags = {256: SIDE, 257: SIDE, 258: 8, 259: 1, 262: 1, 273: page + 162, 277: 1, 278: SIDE, 279: SIDE**2}
+    entries = [struct.pack("<HHII", tag, 4, 1, one) for tag, one in tags.items()]
+    entries.append(struct.pack("<HHII", 51123, 2, len(summary), 40))
+    directory = struct.pack("<H", len(entries)) + b"".join(entries)
+    pixels = bytes([value]) * SIDE**2
+    ends = [page + 162 + len(pixels) + length for length in (0, 28, 38)]
+    head = (54773648, ends[0], 483765892, ends[1], 99384722, ends[2], 2355492, len(summary))
+    index = struct.pack("<7I", 3453623, 1, 0, 0, 0, 0, page)
+    start = b"II*\0" + struct.pack("<9I", page, *head) + summary
+    settings = b"".join(struct.pack("<II", kind, 2) + b"{}" for kind in (347834724, 84720485))
+    return start + directory.ljust(162, b"\0") + pixels + index + settings
+
+
+def test_files_of_micro_manager_give_their_own_planes(tmp_path):
+    for number in (0, 1):
+        (tmp_path / f"a_MMStack_{number}.tif").write_bytes(micro_manager(number + 5, n_frames=2))
+    with pytest.warns(UserWarning, match="one file of a set of Micro-Manager: its own planes are read"):
+        assert values(tmp_path / "a_MMStack_1.tif") == [6]
+    whole = tmp_path / "b_MMStack.tif"
+    whole.write_bytes(micro_manager(7, n_frames=1))
+    assert values(whole) == [7]
+    whole.write_bytes(micro_manager(7, n_frames=10**9))
+    with pytest.warns(UserWarning, match="its own planes are read"):
+        assert values(whole) == [7]

@@ -2,7 +2,10 @@
 
 import json
 import math
+import os
+import re
 import shutil
+import sys
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import replace
@@ -250,6 +253,39 @@ def test_a_truncated_pyramid_is_refused_with_its_place(fitted, tmp_path):
         segment_slide(fitted, path, tmp_path / "out")
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="other systems have no pipes or links in folders"
+)
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+@pytest.mark.parametrize("part", ["root", "level", "chunk"])
+def test_zarr_reads_files_of_its_own_folder_only(tmp_path, version, kind, part):
+    for name in ("a.zarr", "other.zarr"):
+        write_zarr(tmp_path / name, picture(1)[0], version)
+    names = {"root": ".zattrs", "level": "0/.zarray", "chunk": "0/0.0.0"}
+    if version == "0.5":
+        names = {"root": "zarr.json", "level": "0/zarr.json", "chunk": "0/c/0/0/0"}
+    place = tmp_path / "a.zarr" / names[part]
+    place.unlink()
+    if kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.symlink_to(tmp_path / "other.zarr" / names[part])
+    with (
+        pytest.raises(
+            InputError, match=f"a.zarr: {re.escape(names[part])} is a link out of it or no file: copy"
+        ),
+        open_large(tmp_path / "a.zarr") as image,
+    ):
+        image[0:8, 0:8]
+    if kind == "link":
+        place.unlink()
+        shutil.copy(tmp_path / "other.zarr" / names[part], tmp_path / "a.zarr" / "inside")
+        place.symlink_to(tmp_path / "a.zarr" / "inside")
+        with open_large(tmp_path / "a.zarr") as image:
+            assert image[0:8, 0:8].size
 
 
 def test_other_images_are_refused(fitted, tmp_path):
