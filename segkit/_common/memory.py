@@ -84,7 +84,7 @@ def bytes_left() -> int:
     return _limits[-1] - bytes_used() if _limits else bytes_free() // 2
 
 
-def require_bytes(n_bytes: int, *, what: str) -> None:
+def require_bytes(n_bytes: int, *, what: str, source: Path | None = None) -> None:
     """Refuse work that does not fit under the limit."""
     left = bytes_left()
     if n_bytes > left:
@@ -92,7 +92,8 @@ def require_bytes(n_bytes: int, *, what: str) -> None:
         whose = "the memory limit is" if _limits else "half of the free memory and what is used already are"
         raise InputError(
             f"{what}: needs {describe(n_bytes + bytes_used())} of memory, {whose} {describe(given)}: "
-            "raise --memory-limit (Python: segkit.memory_limit), or cut the image into parts"
+            "raise --memory-limit (Python: segkit.memory_limit), or cut the image into parts",
+            source=source,
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from PIL import (
     WebPImagePlugin,
 )
 
+from segkit._common.memory import require_bytes
 from segkit.errors import InputError
 
 
@@ -85,27 +85,14 @@ def is_lossy(path: Path) -> bool:
     return found == "JPEG" or (found == "WebP" and b"VP8L" not in path.read_bytes())
 
 
-def refuse_bomb(path: Path, n_bytes: int, size: str) -> None:
-    """Refuse pixels that cannot be in the file, or do not fit into the memory of the machine."""
-    on_disk = path.stat().st_size
+def refuse_bomb(path: Path, n_values: int, itemsize: int, size: str) -> None:
+    """Refuse pixels that cannot be in the file, or do not fit into memory as they are stored and as float32."""
+    on_disk, n_bytes = path.stat().st_size, n_values * itemsize
     if n_bytes > max(HARMLESS_BYTES, MOST_EXPANSION * on_disk):
         raise InputError(
             f"declares {size} pixels ({n_bytes / 1e9:,.1f} GB) in a file of {on_disk:,} bytes, which cannot hold "
             f"them: it is damaged, or made to fill the memory: copy or export it again",
             source=path,
         )
-    memory = memory_of_machine()
-    if memory is not None and n_bytes > max(HARMLESS_BYTES, memory):
-        raise InputError(
-            f"{size} pixels need {n_bytes / 1e9:,.1f} GB, this machine has {memory / 1e9:,.1f} GB of memory: cut it "
-            f"into smaller images",
-            source=path,
-        )
-
-
-def memory_of_machine() -> int | None:
-    """Return the bytes of memory of this machine, None where the system does not tell."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # Windows has no such call
-        return None
+    if (needed := n_bytes + n_values * 4) > HARMLESS_BYTES:
+        require_bytes(needed, what=f"{size} pixels", source=path)

@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common import FloatArray
+from segkit._common.memory import require_bytes
 from segkit.errors import ConfigError, InputError, count
+from segkit.images.headers import HARMLESS_BYTES
 from segkit.images.pixel_size import PixelSize, checked_size, micrometres, read_number, size_in_tiff
 from segkit.images.read import TIFF_EXTENSIONS, channel_names, to_float
 from segkit.images.shown import as_shown, offset_in
@@ -303,6 +305,10 @@ def _of_array(
     channels: tuple[str, ...] = (),
 ) -> LargeImage:
     """Read regions of an array whose axes are named, as `show` returns them."""
+    block = math.prod(array.chunks) * array.dtype.itemsize
+    if block > HARMLESS_BYTES:
+        sides = " x ".join(f"{side:,}" for side in array.chunks)
+        require_bytes(block, what=f"stored in blocks of {sides} values", source=path)
     height, width = array.shape[axes.index("y")], array.shape[axes.index("x")]
     n_channels = array.shape[axes.index("c")] if "c" in axes else 1
     kept = [name for name in axes if name in "yxc"]

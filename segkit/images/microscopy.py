@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from importlib import import_module
 from importlib.util import find_spec
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from segkit._common.memory import require_bytes
 from segkit.errors import InputError
 from segkit.images.axes import Layout
 
@@ -42,6 +44,8 @@ def read_array(path: Path) -> tuple[Any, str, Layout]:
     scenes = []
     for scene in image.scenes:
         image.set_scene(scene)
+        n_values = math.prod(image.shape)
+        require_bytes(n_values * (image.dtype.itemsize + 4), what=f"{n_values:,} values", source=path)
         scenes.append(np.asarray(image.get_image_data(axes)))
     names = tuple(str(name) for name in image.channel_names or ())
     if len({scene.shape for scene in scenes}) > 1:

@@ -465,7 +465,8 @@ def _check_header(path: Path, image: ImageFile.ImageFile, notes: list[str]) -> N
     width, height = image.size
     size = f"{height:,} x {width:,}"
     n_bytes = {"I": 4, "F": 4, "I;16": 2}.get(image.mode, 1)
-    refuse_bomb(path, width * height * len(image.getbands()) * n_bytes, size)
+    n_bands = len("RGB") if image.mode == "P" else len(image.getbands())
+    refuse_bomb(path, width * height * n_bands, n_bytes, size)
     told = image.tile[0][3] if image.format == "PPM" else None  # mode and white
     of_16_bits = "16B" in str(image.tile) or (isinstance(told, tuple) and told > ("RGB", 255))
     if image.mode not in ("I", "I;16") and of_16_bits:
@@ -540,9 +541,10 @@ def _read_tiff(path: Path, notes: list[str], naming: _Naming, *, is_mask: bool) 
     check_format(path, ("TIFF",))
     with decoding(path, notes), open_tiff(path, notes) as file:
         all_series = images_in(file)
-        n_bytes = sum(math.prod(series.shape) * series.dtype.itemsize for series in all_series)
+        n_values = sum(math.prod(series.shape) for series in all_series)
+        itemsize = max(series.dtype.itemsize for series in all_series)
         size = first_few([" x ".join(f"{side:,}" for side in series.shape) for series in all_series], most=3)
-        refuse_bomb(path, n_bytes, size)
+        refuse_bomb(path, n_values, itemsize, size)
         for series in all_series:
             _check_segments(series)
             if not is_mask:

@@ -288,30 +288,41 @@ def test_control_characters_of_names_are_escaped_in_errors(tmp_path):
     assert str(error) == "a\\x1b[2J\\nb\\u202e\\xff.png: \tdamaged"
 
 
-def test_what_cannot_fit_into_memory_is_refused(tmp_path, monkeypatch):
-    path = tmp_path / "a.tif"
-    path.write_bytes(tiff())
-    monkeypatch.setattr(headers, "HARMLESS_BYTES", 100)
-    monkeypatch.setattr(headers, "memory_of_machine", lambda: 300)
+@pytest.mark.parametrize(
+    ("name", "content", "left"),
+    [
+        ("grey.png", png(5000, 4000), 20_000_000 * 5),
+        ("palette.png", encoded("PNG", Image.new("P", (5000, 4000))), 60_000_000 * 5),
+        ("a.tif", tiff(np.zeros((4000, 5000), np.uint16), compression="zlib"), 20_000_000 * 6),
+    ],
+)
+def test_pixels_are_held_against_the_memory_that_is_left(tmp_path, monkeypatch, name, content, left):
+    """Stored and as float32, before anything is decoded."""
+    path = tmp_path / name
+    path.write_bytes(content)
+    monkeypatch.setattr("segkit._common.memory.bytes_left", lambda: left - 1)
     with pytest.raises(
-        InputError, match=r"a.tif: 20 x 24 pixels need 0.0 GB, this machine has 0.0 GB of memory: cut"
+        InputError, match=rf"{name}: 4,000 x 5,000 pixels: needs .* of memory, half of the free"
     ):
         read_pages(path)
-    monkeypatch.setattr(headers, "memory_of_machine", lambda: None)
-    assert len(read_pages(path)) == 1
+    monkeypatch.setattr("segkit._common.memory.bytes_left", lambda: left)
+    if name != "grey.png":
+        assert len(read_pages(path)) == 1
+    else:
+        assert "cannot be decoded" in complaint(read_pages, path)
 
 
 def test_a_slide_is_not_taken_for_a_bomb(tmp_path):
     """The mask of a slide of 20,000 x 20,000 compresses a thousandfold."""
     path = tmp_path / "slide.png"
     path.write_bytes(bytes(400_000))
-    headers.refuse_bomb(path, 20_000**2, "20,000 x 20,000")
+    headers.refuse_bomb(path, 20_000**2, 1, "20,000 x 20,000")
     with pytest.raises(InputError, match="which cannot hold them"):
-        headers.refuse_bomb(path, 20 * 20_000**2, "20,000 x 20,000")
+        headers.refuse_bomb(path, 20_000**2, 20, "20,000 x 20,000")
     path.write_bytes(b"few")
-    headers.refuse_bomb(path, 2**26, "8,192 x 8,192")  # harms no machine
+    headers.refuse_bomb(path, 2**26, 1, "8,192 x 8,192")  # harms no machine
     with pytest.raises(InputError, match="which cannot hold them"):
-        headers.refuse_bomb(path, 2**26 + 1, "8,192 x 8,192")
+        headers.refuse_bomb(path, 2**26 + 1, 1, "8,192 x 8,192")
 
 
 def test_complex_masks_are_refused(tmp_path):

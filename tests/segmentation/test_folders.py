@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tifffile
+from PIL import Image
 from sklearn.exceptions import NotFittedError
 
 from segkit import Segmenter, predict_folder
@@ -146,6 +147,14 @@ def test_bad_images_do_not_stop_the_others(segmenter, images, tmp_path):
     )
     assert (rows[1]["mask"], rows[1]["height"]) == ("", "")
     assert (rows[3]["mask"], rows[3]["pages"]) == ("stack.tif", "2")
+
+
+def test_an_image_that_memory_does_not_hold_fails_alone(segmenter, images, tmp_path, monkeypatch):
+    Image.new("L", (5000, 4000)).save(images / "large.png")  # 100 MB as bytes and float32
+    monkeypatch.setattr("segkit._common.memory.bytes_left", lambda: 99_000_000)
+    with pytest.warns(UserWarning, match=r"large.png: 4,000 x 5,000 pixels: needs .* of memory.*1 failed"):
+        masks = predict_folder(segmenter, images, tmp_path / "out")
+    assert [mask.name for mask in masks] == ["one.png", "stack.tif"]
 
 
 def test_where_no_image_is_fit_nothing_is_written(bright, images, tmp_path):

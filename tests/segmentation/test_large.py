@@ -288,6 +288,18 @@ def test_zarr_reads_files_of_its_own_folder_only(tmp_path, version, kind, part):
             assert image[0:8, 0:8].size
 
 
+def test_blocks_that_memory_does_not_hold_are_refused(tmp_path, monkeypatch):
+    write_zarr(tmp_path / "a.zarr", picture(1)[0])
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="r+")
+    del group["0"]
+    group.create_array("0", shape=(1, 20_000, 20_000), chunks=(1, 10_000, 20_000), dtype="u1")
+    monkeypatch.setattr("segkit._common.memory.bytes_left", lambda: 200_000_000 - 1)
+    with pytest.raises(InputError, match=r"a.zarr: stored in blocks of 1 x 10,000 x 20,000 values: needs "):
+        open_large(tmp_path / "a.zarr")
+    monkeypatch.setattr("segkit._common.memory.bytes_left", lambda: 200_000_000)
+    open_large(tmp_path / "a.zarr")
+
+
 def test_other_images_are_refused(fitted, tmp_path):
     stack = np.zeros((3, 64, 64), dtype=np.uint8)
     tifffile.imwrite(tmp_path / "stack.ome.tif", stack, metadata={"axes": "ZYX"})
