@@ -84,7 +84,7 @@ def bytes_left() -> int:
     return _limits[-1] - bytes_used() if _limits else bytes_free() // 2
 
 
-def require_bytes(n_bytes: int, *, what: str, source: Path | None = None) -> None:
+def require_bytes(n_bytes: int, *, what: str, source: str | Path | None = None) -> None:
     """Refuse work that does not fit under the limit."""
     left = bytes_left()
     if n_bytes > left:

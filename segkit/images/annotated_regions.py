@@ -8,16 +8,20 @@ from pathlib import Path
 
 import numpy as np
 
+from segkit._common.memory import require_bytes
 from segkit.errors import InputError, count, first_few
 from segkit.images.geojson import outlines_from_geojson
+from segkit.images.headers import HARMLESS_BYTES
 from segkit.images.labels import UNLABELLED, LabelMap
 from segkit.images.large_image import LargeImage
 from segkit.images.outlines import REGION, Outline
 from segkit.images.pairs import Dataset
-from segkit.images.polygons import Polygon, fill
+from segkit.images.polygons import Polygon, fill, points_of
 
 # Pixels around an annotated region that are read too, so that its features are those that it has in the slide.
 MARGIN = 64
+# Of a crop, as it is stored in up to 16 bits and as float32.
+_BYTES_OF_VALUE = 6
 _BACKGROUND = "background"
 
 
@@ -25,7 +29,7 @@ def read_annotated_regions(image: LargeImage, path: Path) -> Dataset:
     """Read a crop for each group of annotated regions of a slide: GeoJSON in pixels of level 0; later regions lie on top."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(
             f"{path}: no GeoJSON ({error}): export the annotations of the slide as GeoJSON"
         ) from error
@@ -33,8 +37,14 @@ def read_annotated_regions(image: LargeImage, path: Path) -> Dataset:
     annotations = [region for region in outlines.regions if region.class_name != REGION]
     regions, n_detections = (annotations, len(outlines.objects)) if annotations else (outlines.objects, 0)
     label_map, number_of = _classes(regions, path)
-    drawn = [(_scaled(region, image.downsample), number_of[region.class_name]) for region in regions]
+    try:
+        drawn = [(_scaled(region, image.downsample), number_of[region.class_name]) for region in regions]
+    except InputError as fault:
+        raise InputError(f"{fault}", source=path) from fault
     boxes = _apart([_box(polygons, image, path) for polygons, _ in drawn])
+    n_pixels = sum((bottom - top) * (right - left) for top, left, bottom, right in boxes)
+    if (needed := n_pixels * image.shape[2] * _BYTES_OF_VALUE) > HARMLESS_BYTES:
+        require_bytes(needed, what=f"{count(len(boxes), 'crop')} of {n_pixels:,} pixels", source=image.path)
     images, masks = [], []
     for top, left, bottom, right in boxes:
         mask = np.full((bottom - top, right - left), UNLABELLED, dtype=np.uint8)
@@ -83,14 +93,15 @@ def _classes(regions: list[Outline], path: Path) -> tuple[LabelMap, dict[str, in
 
 
 def _scaled(region: Outline, downsample: float) -> list[Polygon]:
-    return [
-        [np.asarray(ring, dtype=np.float64) / downsample for ring in polygon] for polygon in region.polygons
-    ]
+    return [[ring / downsample for ring in points_of(polygon)] for polygon in region.polygons]
 
 
 def _box(polygons: list[Polygon], image: LargeImage, path: Path) -> tuple[int, int, int, int]:
     """First row and column, and last ones, of a region with its margin."""
-    points = np.concatenate([ring for polygon in polygons for ring in polygon])
+    rings = [ring for polygon in polygons for ring in polygon]
+    if not rings:
+        raise InputError("a region without points: draw it, or remove it", source=path)
+    points = np.concatenate(rings)
     height, width = image.shape[:2]
     (left, top), (right, bottom) = points.min(axis=0), points.max(axis=0)
     if right <= 0 or bottom <= 0 or left >= width or top >= height:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -12,9 +13,12 @@ from numpy.typing import NDArray
 
 from segkit.errors import InputError, count, first_few
 from segkit.images.numbering import label_pieces
-from segkit.images.outlines import ALL_OBJECTS, Outline, Outlines
-from segkit.images.polygons import Polygon, trace
+from segkit.images.outlines import ALL_OBJECTS, Outline, Outlines, check_shape
 from segkit.images.stems import stem_of
+
+# Of a run length in text: no image has more pixels.
+_MOST_BITS = 60
+_LONGEST_SIDE = 2**31
 
 
 class Coco:
@@ -70,31 +74,40 @@ class Coco:
         times = Counter(found.values())
         return {stem: known for stem, known in found.items() if times[known] == 1 or stem == known}
 
-    def outlines(self, stem: str, *, all_objects: bool = False) -> Outlines:
-        """Return the objects of an image; crowds in several pieces are refused, unless the user says `all_objects` are."""
+    def outlines(
+        self, stem: str, shape: tuple[int, int] | None = None, *, all_objects: bool = False
+    ) -> Outlines:
+        """Return the objects of an image; crowds in several pieces are refused, unless the user says `all_objects` are.
+
+        Run lengths for another `shape` than that of the image are refused before any is read.
+        """
         objects, left_out, crowds, boxes = [], Counter[str](), list[str](), list[str]()
-        entry = self._images[stem]
+        entry, of_image = self._images[stem], f"{self._name} ({stem})"
         sizes = self._size_of(entry)
         for annotation in self._annotations[entry["id"]]:
-            segmentation, told = annotation.get("segmentation"), str(annotation.get("id", "without id"))
-            if not segmentation:
-                left_out["without segmentation"] += 1
-                boxes += [told] if annotation.get("bbox") else []
-                continue
-            polygons, n_pieces, size = self._polygons(segmentation)
-            sizes |= set() if size is None else {size}
-            kind = self._classes.get(annotation.get("category_id"), "")
-            objects.append(Outline(polygons, class_name=kind))
-            # annotation tools write so what was drawn with a brush
-            is_crowd = str(annotation.get("iscrowd")).lower() in ("1", "true")
-            crowds += [told] if is_crowd and n_pieces > 1 else []
-        of_image = f"{self._name} ({stem})"
+            if isinstance(runs := annotation.get("segmentation"), dict):
+                sizes.add(self._size_of_runs(runs))
         if len(sizes) > 1:
             found = " and ".join(f"{height} x {width}" for height, width in sorted(sizes))
             raise InputError(
                 f"image and run lengths of {found} pixels, expected one size: export it again",
                 source=of_image,
             )
+        size = next(iter(sizes), None)
+        if size is not None:
+            check_shape(size, shape or size, name=of_image)
+        for annotation in self._annotations[entry["id"]]:
+            segmentation, told = annotation.get("segmentation"), str(annotation.get("id", "without id"))
+            if not segmentation:
+                left_out["without segmentation"] += 1
+                boxes += [told] if annotation.get("bbox") else []
+                continue
+            kind = self._classes.get(annotation.get("category_id"), "")
+            outline = self._outline(segmentation, kind)
+            objects.append(outline)
+            # annotation tools write so what was drawn with a brush
+            is_crowd = not all_objects and str(annotation.get("iscrowd")).lower() in ("1", "true")
+            crowds += [told] if is_crowd and _n_pieces(outline) > 1 else []
         if boxes:
             raise InputError(
                 f"{count(len(boxes), 'annotation')} (id {first_few(boxes)}) with a box and without an outline, expected the "
@@ -107,7 +120,7 @@ class Coco:
                 f"If objects, {ALL_OBJECTS}; if groups, draw each object, or remove them",
                 source=of_image,
             )
-        return Outlines(objects, left_out, next(iter(sizes), None))
+        return Outlines(objects, left_out, size)
 
     def _size_of(self, entry: Mapping[str, Any]) -> set[tuple[int, int]]:
         """Return the size of an image; none where the file does not tell it."""
@@ -115,27 +128,54 @@ class Coco:
         if not (height and width):
             return set()
         try:
-            return {(int(height), int(width))}
-        except (TypeError, ValueError):
+            return {_whole_sides(height, width)}
+        except (TypeError, ValueError, OverflowError):
             raise InputError(
-                f"image of {height!r} x {width!r} pixels, expected whole numbers: export it again",
+                f"image of {repr(height)[:20]} x {repr(width)[:20]} pixels, expected whole numbers: export it again",
                 source=self._name,
             ) from None
 
-    def _polygons(self, segmentation: Any) -> tuple[list[Polygon], int, tuple[int, int] | None]:
-        """Return the polygons of an object, the number of its pieces, and the size of its image that run lengths tell."""
+    def _size_of_runs(self, segmentation: Mapping[str, Any]) -> tuple[int, int]:
+        """Return the size of the image that run lengths are for."""
         try:
-            if isinstance(segmentation, dict):
-                height, width = (int(side) for side in segmentation["size"])
-                mask = decode_runs(segmentation["counts"], (height, width))
-                return trace(mask).get(1, []), label_pieces(mask)[1], (height, width)
+            return _whole_sides(*segmentation["size"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise self._damaged(error) from error
+
+    def _outline(self, segmentation: Any, class_name: str) -> Outline:
+        """Return the outline of an object, by run lengths or by points."""
+        if isinstance(segmentation, dict):
+            return Outline([], class_name=class_name, mask=partial(self._mask, segmentation))
+        try:
             polygons = [[np.asarray(points, dtype=np.float64).reshape(-1, 2)] for points in segmentation]
-            return polygons, len(polygons), None
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise InputError(
-                f"damaged segmentation ({error}), expected [[x, y, x, y, ...]] or run lengths: export it again",
-                source=self._name,
-            ) from error
+        except (TypeError, ValueError, OverflowError) as error:
+            raise self._damaged(error) from error
+        return Outline(polygons, class_name=class_name)
+
+    def _mask(self, segmentation: Mapping[str, Any]) -> NDArray[np.uint8]:
+        try:
+            return decode_runs(segmentation["counts"], self._size_of_runs(segmentation))
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> InputError:
+        return InputError(
+            f"damaged segmentation ({error}), expected [[x, y, x, y, ...]] or run lengths: export it again",
+            source=self._name,
+        )
+
+
+def _whole_sides(height: Any, width: Any) -> tuple[int, int]:
+    """Return height and width of an image as whole numbers, of which COCO files have fractions too."""
+    sides = int(height), int(width)
+    if not all(0 < side < _LONGEST_SIDE for side in sides):
+        raise ValueError(f"sides of {sides[0]:.9g} and {sides[1]:.9g} pixels")
+    return sides
+
+
+def _n_pieces(outline: Outline) -> int:
+    """Count the pieces of an object."""
+    return len(outline.polygons) if outline.mask is None else label_pieces(outline.mask())[1]
 
 
 def decode_runs(counts: str | list[int], shape: tuple[int, ...]) -> NDArray[np.uint8]:
@@ -148,8 +188,8 @@ def decode_runs(counts: str | list[int], shape: tuple[int, ...]) -> NDArray[np.u
     height, width = shape
     if sum(runs) != height * width or min(runs, default=0) < 0:
         raise ValueError(f"runs of {sum(runs)} pixels for {height} x {width}")
-    values = np.repeat(np.arange(len(runs)) % 2, runs)
-    return values.reshape(width, height).T.astype(np.uint8)
+    values = np.repeat((np.arange(len(runs)) % 2).astype(np.uint8), runs)
+    return values.reshape(width, height).T
 
 
 def _decompress(text: str) -> list[int]:
@@ -161,6 +201,8 @@ def _decompress(text: str) -> list[int]:
         value |= (bits & 0x1F) << shift
         shift += 5
         if bits & 0x20:
+            if shift > _MOST_BITS:
+                raise ValueError("a run without end")
             continue
         if bits & 0x10:
             value -= 1 << shift

@@ -21,9 +21,20 @@ _OLD_TYPES = {f"Path{kind}Object": kind.lower() for kind in ("Annotation", "Dete
 
 def outlines_from_geojson(content: Any, *, name: str = "GeoJSON") -> Outlines:
     """Read the objects of parsed GeoJSON; annotations of QuPath beside detections are regions it looked for them in."""
+    features = _features(content, name)
+    try:
+        return _outlines(features)
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"not GeoJSON ({error}), expected features with geometry and properties: export it again",
+            source=name,
+        ) from error
+
+
+def _outlines(features: Iterable[Mapping[str, Any]]) -> Outlines:
     outlines: list[tuple[str, Outline]] = []
     left_out: Counter[str] = Counter()
-    for feature in _features(content, name):
+    for feature in features:
         geometry = feature.get("geometry") or {}
         properties = feature.get("properties") or {}
         if not (polygons := _polygons(geometry)):

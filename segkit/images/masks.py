@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from segkit._common.memory import require_bytes
 from segkit.errors import InputError, count, first_few
 from segkit.images.coco import Coco
 from segkit.images.geojson import outlines_from_geojson
+from segkit.images.headers import HARMLESS_BYTES
 from segkit.images.legend import Legend, find_legend, number_colours
 from segkit.images.numbering import Mask, MasksAre, label_pieces
 from segkit.images.outlines import (
@@ -33,6 +35,8 @@ from segkit.images.read import read_mask_with_notes
 from segkit.images.rois import outlines_from_rois
 from segkit.images.stems import list_images, page_names
 
+# Of memory, for each byte of a file of coordinates.
+_BYTES_OF_JSON = 10
 _SAVE_CLASSES = "save masks of classes as one file, with a value for each class"
 
 
@@ -122,7 +126,7 @@ class MaskReader:
             return [
                 Mask(page, unlabelled, is_outlined=file.is_folder, names=file.names) for page in file.arrays
             ]
-        outlines = self._outlines_of(file.source, stem, file.path)
+        outlines = self._outlines_of(file.source, stem, file.path, None if sizes is None else sizes[0])
         size = outlines.shape if sizes is None else sizes[0]
         if size is None:
             raise InputError(
@@ -148,7 +152,9 @@ class MaskReader:
                 source=path,
             )
 
-    def _outlines_of(self, source: Outlines | Coco, stem: str, path: Path) -> Outlines:
+    def _outlines_of(
+        self, source: Outlines | Coco, stem: str, path: Path, size: tuple[int, ...] | None
+    ) -> Outlines:
         """Return the outlines of one image: by its stem of a COCO file of several images."""
         if isinstance(source, Outlines):
             self._check_kind(source, path)
@@ -160,7 +166,8 @@ class MaskReader:
                 f"rename it in the file, or give the folder of images (load_pairs)",
                 source=path,
             )
-        return source.outlines(known, all_objects=self._all_objects)
+        shape = None if size is None else (size[0], size[1])
+        return source.outlines(known, shape, all_objects=self._all_objects)
 
 
 @dataclass
@@ -302,6 +309,8 @@ def open_objects(path: Path) -> Outlines | Coco | None:
         raise InputError("no such file: check its name and folder", source=path)
     if suffix in (".roi", ".zip"):
         return outlines_from_rois(path)
+    if (needed := _BYTES_OF_JSON * path.stat().st_size) > HARMLESS_BYTES:
+        require_bytes(needed, what="outlines", source=path)
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from segkit._common.arrays import as_array
+from segkit._common.memory import require_bytes
 from segkit.errors import InputError, count, first_few
-from segkit.images.polygons import Polygon, fill
+from segkit.images.headers import HARMLESS_BYTES
+from segkit.images.polygons import Filled, Polygon, fill, work_of
 
 OUTLINE_EXTENSIONS = (".geojson", ".json", ".roi", ".zip")
 
@@ -23,16 +27,34 @@ NOT_ANNOTATED = -1
 REGION, IGNORED = "Region*", "Ignore*"
 # An outline that holds more others may be a region that they were drawn in.
 _MOST_HELD = 2
+# Digits of ids, after zeros; Python refuses to read thousands.
+_NUMBER = re.compile(r"[0-9]{1,20}")
+# Of labels, and of the pixels inside an outline as large as the image.
+_BYTES_OF_PIXEL = 16
+# Pixels in the boxes of all outlines: as many as take seconds, or as often as the image has pixels.
+_HARMLESS_WORK, _MOST_LAYERS = 2**27, 100
 ALL_OBJECTS = "--set data.masks=instances"
 
 
+Result = TypeVar("Result")
+
+
 class Outline(NamedTuple):
-    """Rings of points (x, y) of each polygon of an object, its name, its class, and its plane in a stack."""
+    """Rings of points (x, y) of each polygon of an object, or what makes its mask, its name, class, and plane in a stack."""
 
     polygons: list[Polygon]
     name: str = ""
     class_name: str = ""
     plane: str = ""
+    mask: Callable[[], NDArray[np.uint8]] | None = None
+
+    def work(self, shape: tuple[int, int]) -> float:
+        """Count the pixels that are looked at to paint it."""
+        return float(math.prod(shape)) if self.mask is not None else work_of(self.polygons, shape)
+
+    def fill(self, shape: tuple[int, int]) -> Filled:
+        """Find the pixels inside."""
+        return fill(self.polygons, shape) if self.mask is None else Filled(0, 0, self.mask() > 0)
 
 
 class Outlines(NamedTuple):
@@ -94,12 +116,7 @@ def paint(
 
     An outline that holds several others is refused, unless the user says that `all_objects` are.
     """
-    if outlines.shape is not None and outlines.shape != shape:
-        raise InputError(
-            f"outlines for an image of {_size(outlines.shape)} pixels, image of {_size(shape)}, "
-            f"expected one size: export them for this image",
-            source=name,
-        )
+    check_shape(outlines.shape, shape, name=name)
     if len(planes := sorted({outline.plane for outline in outlines.objects} - {""}, key=_by_numbers)) > 1:
         raise InputError(
             f"outlines of {len(planes)} slices ({first_few(planes)}) for an image of one plane, expected those of one: save "
@@ -107,6 +124,7 @@ def paint(
             "Positions)",
             source=name,
         )
+    _check_work(outlines, shape, name)
     labels = np.zeros(shape, dtype=np.int32)
     n_empty = n_over = n_pixels = 0
     areas, n_held, rectangles = dict[int, int](), Counter[int](), set[int]()
@@ -136,15 +154,46 @@ def paint(
     )
 
 
+def check_shape(told: tuple[int, int] | None, shape: tuple[int, int], *, name: str) -> None:
+    """Refuse outlines for an image of another size, or of one that memory does not hold."""
+    if told is not None and told != shape:
+        raise InputError(
+            f"outlines for an image of {_size(told)} pixels, image of {_size(shape)}, "
+            f"expected one size: export them for this image",
+            source=name,
+        )
+    if (needed := math.prod(shape) * _BYTES_OF_PIXEL) > HARMLESS_BYTES:
+        require_bytes(needed, what=f"outlines for an image of {_size(shape)} pixels", source=name)
+
+
+def _check_work(outlines: Outlines, shape: tuple[int, int], name: str) -> None:
+    """Refuse outlines that lie over each other so often that painting them would not end."""
+    every = [*outlines.objects, *outlines.regions, *outlines.ignored]
+    work, size = sum(_named(partial(one.work, shape), name) for one in every), math.prod(shape)
+    if work > max(_HARMLESS_WORK, _MOST_LAYERS * size):
+        raise InputError(
+            f"{count(len(every), 'outline')} whose boxes cover the image {work / size:,.0f} times, expected up to "
+            f"{_MOST_LAYERS}: export each object once, with its own outline",
+            source=name,
+        )
+
+
 def _inside(
     outline: Outline, labels: NDArray[np.int32], name: str
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """Return the part of a label image around an outline, and the pixels inside."""
-    try:
-        top, left, inside = fill(outline.polygons, labels.shape)
-    except InputError as fault:
-        raise InputError(f"{fault}", source=name) from fault
+    top, left, inside = _named(partial(outline.fill, labels.shape), name)
     return labels[top : top + inside.shape[0], left : left + inside.shape[1]], inside
+
+
+def _named(act: Callable[[], Result], name: str) -> Result:
+    """Name the file in the fault of an outline."""
+    try:
+        return act()
+    except InputError as fault:
+        if fault.source is not None:
+            raise
+        raise InputError(f"{fault}", source=name) from fault
 
 
 def _refuse_holder(
@@ -163,12 +212,12 @@ def _refuse_holder(
 def _mark(outlines: Outlines, labels: NDArray[np.int32], name: str) -> None:
     """Mark the pixels at which nobody has looked for objects: outside of all regions, and where they are ignored."""
     annotated, n_doubtful = np.zeros_like(labels), 0
-    areas = Counter(labels.ravel().tolist()) if outlines.regions else {}
+    areas = _count_values(labels) if outlines.regions else {}
     for region in outlines.regions:
         part, inside = _inside(region, annotated, name)
         part[inside] = 1
         part, inside = _inside(region, labels, name)
-        found = Counter(part[inside].tolist())
+        found = _count_values(part[inside])
         n_held = sum(number == areas[one] for one, number in found.items() if one)
         n_doubtful += region.class_name != REGION and n_held < _MOST_HELD
     if n_doubtful:
@@ -182,6 +231,11 @@ def _mark(outlines: Outlines, labels: NDArray[np.int32], name: str) -> None:
     for region in outlines.ignored:
         part, inside = _inside(region, labels, name)
         part[inside] = NOT_ANNOTATED
+
+
+def _count_values(labels: NDArray[np.int32]) -> dict[int, int]:
+    values, numbers = np.unique(labels, return_counts=True)
+    return dict(zip(values.tolist(), numbers.tolist(), strict=True))
 
 
 def describe_oddities(found: Mapping[str, Oddities]) -> list[str]:
@@ -227,7 +281,7 @@ def describe_oddities(found: Mapping[str, Oddities]) -> list[str]:
 
 def _ids(objects: Sequence[Outline]) -> list[int]:
     names = [outline.name for outline in objects]
-    if len(set(names)) == len(names) and all(name.isascii() and name.isdecimal() for name in names):
+    if len(set(names)) == len(names) and all(_NUMBER.fullmatch(name) for name in names):
         ids = [int(name) for name in names]
         if len(set(ids)) == len(ids) and all(0 < object_id <= LARGEST_ID for object_id in ids):
             return ids
@@ -236,7 +290,7 @@ def _ids(objects: Sequence[Outline]) -> list[int]:
 
 def _by_numbers(plane: str) -> list[int]:
     """Sort planes by the numbers in their names."""
-    return [int(number) for number in re.findall(r"-?\d+", plane)]
+    return [int(number) for number in re.findall(r"-?[0-9]{1,9}", plane)]
 
 
 def _size(shape: tuple[int, int]) -> str:

@@ -19,6 +19,12 @@ from segkit.errors import InputError
 Ring = NDArray[Any]
 Polygon = list[Ring]
 
+# Farther from any image a coordinate is no place.
+_FARTHEST = 1e12
+# Crossings of rows and edges that are computed at a time.
+_CROSSINGS_AT_ONCE = 2**21
+# Pixels that are filled in the time of a crossing.
+_PIXELS_PER_CROSSING = 4
 # Directions along the edges of pixels, clockwise on the screen, as steps of row and column.
 _STEPS = np.array([(0, 1), (1, 0), (0, -1), (-1, 0)])
 # From the start of an edge to the pixel on its right.
@@ -38,31 +44,51 @@ class Filled(NamedTuple):
 
 def fill(polygons: Iterable[Polygon], shape: tuple[int, int]) -> Filled:
     """Find the pixels inside any polygon; rings are closed or not, and a ring within a ring is a hole."""
-    polygons = [[_points(ring) for ring in rings if len(ring)] for rings in polygons]
-    points = [ring for rings in polygons for ring in rings]
-    if not points:
+    pieces = [(rings, _box(rings, shape)) for rings in map(points_of, polygons) if rings]
+    if not pieces:
         return Filled(0, 0, np.zeros((0, 0), dtype=np.bool_))
-    every = np.concatenate(points)
-    limits = np.array(shape[::-1])
-    left, top = np.clip(np.floor(every.min(axis=0)), 0, limits).astype(int)
-    right, bottom = np.clip(np.ceil(every.max(axis=0)), 0, limits).astype(int)
+    boxes = np.array([box for _, box in pieces])
+    (top, left), (bottom, right) = boxes[:, :2].min(axis=0).tolist(), boxes[:, 2:].max(axis=0).tolist()
     inside = np.zeros((max(bottom - top, 0), max(right - left, 0)), dtype=np.bool_)
-    if inside.size:
-        for rings in polygons:
-            inside |= _parity(rings, top, left, inside.shape)
-    return Filled(int(top), int(left), inside)
+    for rings, (first_row, first_column, end_row, end_column) in pieces:
+        if end_row > first_row and end_column > first_column:
+            size = (end_row - first_row, end_column - first_column)
+            part = inside[first_row - top : end_row - top, first_column - left : end_column - left]
+            part |= _parity(rings, first_row, first_column, size)
+    return Filled(top, left, inside)
 
 
-def _points(ring: Any) -> NDArray[np.float64]:
+def work_of(polygons: Iterable[Polygon], shape: tuple[int, int]) -> float:
+    """Count the pixels of the boxes of polygons, and the crossings of their edges and rows: `fill` takes as long."""
+    work = 0.0
+    for rings in map(points_of, polygons):
+        if rings:
+            top, left, bottom, right = _box(rings, shape)
+            work += max(bottom - top, 0) * max(right - left, 0)
+            heights = (ring[:, 1].clip(top, bottom) for ring in rings)
+            work += _PIXELS_PER_CROSSING * sum(float(np.abs(y - np.roll(y, 1)).sum()) for y in heights)
+    return work
+
+
+def points_of(rings: Polygon) -> Polygon:
+    """Return the rings of a polygon that hold points, each (n, 2)."""
     try:
-        points = np.asarray(ring, dtype=np.float64)
-    except (TypeError, ValueError):
-        points = np.empty(0)
-    if points.ndim != 2 or points.shape[1] < 2 or not np.isfinite(points).all():
+        points = [np.asarray(ring, dtype=np.float64) for ring in rings if len(ring)]
+    except (TypeError, ValueError, OverflowError):
+        points = [np.empty(0)]
+    if not all(ring.ndim == 2 and ring.shape[1] >= 2 and (np.abs(ring) < _FARTHEST).all() for ring in points):
         raise InputError(
             "outline with coordinates that are no pairs of finite numbers, expected [[x, y], ...]: export it again"
         )
-    return points[:, :2]
+    return [ring[:, :2] for ring in points]
+
+
+def _box(rings: Polygon, shape: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Return first row and column of the pixels that rings may hold, and the ends of both."""
+    every, limits = np.concatenate(rings), np.array(shape[::-1])
+    left, top = np.floor(every.min(axis=0)).clip(0, limits).astype(int).tolist()
+    right, bottom = np.ceil(every.max(axis=0)).clip(0, limits).astype(int).tolist()
+    return top, left, bottom, right
 
 
 def _parity(rings: Polygon, top: int, left: int, shape: tuple[int, int]) -> NDArray[np.bool_]:
@@ -76,15 +102,22 @@ def _parity(rings: Polygon, top: int, left: int, shape: tuple[int, int]) -> NDAr
     # The centres of rows first..last - 1 lie at y0 <= y < y1.
     first = np.clip(np.ceil(y0 - 0.5), top, top + height).astype(int)
     last = np.clip(np.ceil(y1 - 0.5), top, top + height).astype(int)
+    toggles = np.zeros(height * (width + 1), dtype=np.uint8)  # of which the lowest bit counts
     numbers = last - first
-    edges = np.repeat(np.arange(len(numbers)), numbers)
-    rows = np.arange(len(edges)) - np.repeat(np.cumsum(numbers) - numbers, numbers) + first[edges]
-    slopes = (x1 - x0)[edges] / (y1 - y0)[edges]
-    crossings = x0[edges] + (rows + 0.5 - y0[edges]) * slopes
-    columns = np.clip(np.ceil(crossings - 0.5), left, left + width).astype(int)
-    toggles = np.bincount((rows - top) * (width + 1) + columns - left, minlength=height * (width + 1))
-    toggled = toggles.reshape(height, width + 1)[:, :width]
-    inside: NDArray[np.bool_] = np.cumsum(toggled, axis=1) % 2 == 1
+    n_crossings = np.cumsum(numbers)
+    for block in np.split(
+        np.arange(len(numbers)),
+        np.searchsorted(n_crossings, np.arange(_CROSSINGS_AT_ONCE, n_crossings[-1], _CROSSINGS_AT_ONCE)),
+    ):
+        n_rows = numbers[block]
+        edges = np.repeat(block, n_rows)
+        rows = np.arange(len(edges)) - np.repeat(np.cumsum(n_rows) - n_rows, n_rows) + first[edges]
+        slopes = (x1 - x0)[edges] / (y1 - y0)[edges]
+        crossings = x0[edges] + (rows + 0.5 - y0[edges]) * slopes
+        columns = np.clip(np.ceil(crossings - 0.5), left, left + width).astype(int)
+        np.add.at(toggles, (rows - top) * (width + 1) + columns - left, np.uint8(1))
+    toggled = (toggles & 1).reshape(height, width + 1)[:, :width]
+    inside: NDArray[np.bool_] = np.bitwise_xor.accumulate(toggled, axis=1).view(np.bool_)
     return inside
 
 

@@ -12,12 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from segkit.errors import InputError, OutputError
+from segkit._common.memory import require_bytes
+from segkit.errors import InputError, OutputError, count
+from segkit.images.headers import HARMLESS_BYTES
 from segkit.images.outlines import Outline, Outlines, check_label_image
 from segkit.images.polygons import Polygon, Ring, trace
 from segkit.images.write import save_as
 
 _N_POINTS_OF_OVAL = 720
+# Bytes of a file of a million points or more, and of memory for each of its bytes.
+_LARGEST_ROI, _BYTES_OF_ROI = 2**24, 8
 # ImageJ takes stored coordinates of more for negative ones.
 _LARGEST_SIDE = 60_000
 
@@ -113,6 +117,15 @@ def _contents(path: Path) -> Iterator[bytes]:
                 "holds no ImageJ ROI, expected .roi files: save it from the ROI Manager",
                 source=path,
             )
+        sizes = [file.getinfo(name).file_size for name in rois]
+        if max(sizes, default=0) > _LARGEST_ROI:
+            raise InputError(
+                f"an ROI of {max(sizes):,} bytes, expected up to {_LARGEST_ROI:,}: it is damaged, or made to fill the "
+                "memory: save it again from ImageJ",
+                source=path,
+            )
+        if (needed := _BYTES_OF_ROI * sum(sizes)) > HARMLESS_BYTES:
+            require_bytes(needed, what=count(len(rois), "ROI"), source=path)
         for name in rois:
             yield file.read(name)
 

@@ -1,6 +1,7 @@
 """Objects written are read back pixel for pixel, whatever the file; files of other programs are read as they are."""
 
 import json
+import re
 import warnings
 import zipfile
 
@@ -539,3 +540,105 @@ def test_an_image_of_no_size_in_a_coco_file(tmp_path):
     assert complaint(read_instances, path) == (
         f"{path}: image of 'tall' x 9 pixels, expected whole numbers: export it again"
     )
+
+
+TALL = [[[0, 0], [int("9" * 4000), 0], [5, 5]]]
+
+
+@pytest.mark.parametrize(
+    ("features", "told"),
+    [
+        (
+            [feature([SQUARE]) | {"geometry": [1, 2, 3]}],
+            "not GeoJSON ('list' object has no attribute 'get'), expected",
+        ),
+        (
+            [feature([SQUARE], classification=["Tumor"])],
+            "not GeoJSON ('list' object has no attribute 'get'), expected",
+        ),
+        ([feature([SQUARE], kind={"a": 1})], "not GeoJSON (unhashable type: 'dict'), expected features"),
+        ([feature(TALL)], "outline with coordinates that are no pairs of finite numbers, expected"),
+        (
+            [feature([[[0, 0], [1e300, 0], [5, 5]]])],
+            "outline with coordinates that are no pairs of finite numbers",
+        ),
+        ([feature(5)], "outline with coordinates that are no pairs of finite numbers"),
+    ],
+    ids=["geometry", "class", "type", "digits", "far", "number"],
+)
+def test_odd_geojson_is_refused_in_one_line(tmp_path, features, told):
+    path = tmp_path / "a.geojson"
+    path.write_text(json.dumps(features))
+    assert complaint(read_instances, path, (6, 7)).startswith(f"{path}: {told}")
+
+
+def test_names_and_planes_of_thousands_of_digits_are_no_numbers(tmp_path):
+    plane = {"z": "9" * 5000}
+    square = {"type": "Polygon", "coordinates": [SQUARE], "plane": plane}
+    quick_geojson(tmp_path / "a.geojson", [feature([SQUARE], name="9" * 5000) | {"geometry": square}])
+    assert read_instances(tmp_path / "a.geojson", (6, 7)).max() == 1
+    other = feature([SQUARE]) | {"geometry": square | {"plane": {"z": "8" * 5000}}}
+    quick_geojson(tmp_path / "a.geojson", [feature([SQUARE]) | {"geometry": square}, other])
+    assert "outlines of 2 slices" in complaint(read_instances, tmp_path / "a.geojson", (6, 7))
+
+
+def test_outlines_over_each_other_are_refused_before_they_are_painted(tmp_path, monkeypatch):
+    monkeypatch.setattr("segkit.images.outlines._HARMLESS_WORK", 0)
+    whole = [[0, 0], [7, 0], [7, 6], [0, 6]]
+    boxes = {
+        "a.geojson": [feature([whole])] * 99,
+        "b.geojson": [feature([[whole]] * 99, kind="MultiPolygon")],
+    }
+    for name, features in boxes.items():  # an edge counts too
+        quick_geojson(tmp_path / name, features)
+        told = complaint(read_instances, tmp_path / name, (6, 7))
+        assert re.search(
+            r"outlines? whose boxes cover the image 212 times, expected up to 100: export each", told
+        )
+    runs = {"size": [6, 7], "counts": [0, 42]}
+    write_coco(tmp_path / "a.json", [{"segmentation": runs}] * 101, height=6, width=7)
+    assert "101 outlines whose boxes cover the image 101 times" in complaint(
+        read_instances, tmp_path / "a.json"
+    )
+    write_coco(tmp_path / "a.json", [{"segmentation": runs}] * 100, height=6, width=7)
+    with pytest.warns(UserWarning, match="99 objects"):
+        assert (read_instances(tmp_path / "a.json") == 100).all()
+
+
+def test_the_image_of_outlines_is_held_against_the_memory_that_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr("segkit._common.memory.bytes_left", lambda: 16 * 40_000**2 - 1)
+    runs = {"size": [40_000, 40_000], "counts": [0, 40_000**2]}
+    for segmentation in (runs, [[0, 0, 9, 0, 9, 9]]):
+        write_coco(tmp_path / "a.json", [{"segmentation": segmentation}], height=40_000, width=40_000)
+        told = complaint(read_instances, tmp_path / "a.json")
+        assert "outlines for an image of 40000 x 40000 pixels: needs 23.8 GiB" in told or "needs 24" in told
+        assert "expected one size" in complaint(read_instances, tmp_path / "a.json", (6, 7))
+
+
+def test_files_of_coordinates_are_held_against_the_memory_that_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr("segkit._common.memory.bytes_left", lambda: 2**26)
+    quick_geojson(tmp_path / "a.geojson", [feature([SQUARE * 200_000])])
+    assert "a.geojson: outlines: needs " in complaint(read_instances, tmp_path / "a.geojson", (6, 7))
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("a.roi", bytes(9_000_000))
+    assert "a.zip: 1 ROI: needs " in complaint(read_instances, tmp_path / "a.zip", (6, 7))
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("a.roi", bytes(2**24 + 1))
+    assert "an ROI of 16,777,217 bytes, expected up to 16,777,216" in complaint(
+        read_instances, tmp_path / "a.zip", (6, 7)
+    )
+
+
+@pytest.mark.parametrize(
+    ("segmentation", "told"),
+    [
+        ({"size": [8, 9], "counts": "o" * 100_000}, "a run without end"),
+        ({"size": [8, 9], "counts": [0, 10**30]}, "runs of "),
+        ({"size": [-6, -9], "counts": [0, 54]}, "sides of -6 and -9 pixels"),
+        ({"size": [1e400, 9], "counts": [0, 54]}, "cannot convert float infinity to integer"),
+        ({"counts": [0, 54]}, "'size'"),
+    ],
+)
+def test_damaged_run_lengths_are_refused_in_one_line(tmp_path, segmentation, told):
+    path = write_coco(tmp_path / "a.json", [{"segmentation": segmentation}])
+    assert f"{path}: damaged segmentation ({told}" in complaint(read_instances, path)

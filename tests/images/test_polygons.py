@@ -41,6 +41,13 @@ def test_fill_is_even_odd_at_centres(rings):
     np.testing.assert_array_equal(spread(fill([rings], (7, 9)), (7, 9)), naive(rings, (7, 9)))
 
 
+def test_crossings_are_computed_in_parts(monkeypatch):
+    ring = np.random.default_rng(0).uniform(0, 30, (200, 2))
+    expected = spread(fill([[ring]], (30, 30)), (30, 30))
+    monkeypatch.setattr("segkit.images.polygons._CROSSINGS_AT_ONCE", 7)
+    np.testing.assert_array_equal(spread(fill([[ring]], (30, 30)), (30, 30)), expected)
+
+
 @given(LABELS)
 def test_traced_outlines_give_the_pixels_back(labels):
     back = np.zeros_like(labels)
