@@ -121,10 +121,15 @@ def paths_of(scale: int, L: int, max_order: int) -> Iterator[_Path]:
         yield from ((first, second) for first in wavelets for second in wavelets if second[0] > first[0])
 
 
+def side_of_wavelet(j: int, L: int) -> int:
+    """Count the pixels of a side of the square beyond which a wavelet is zero in single precision."""
+    return 2 * math.ceil(_REACH * _SIGMA * 2**j / min(4 / L, 1)) + 1
+
+
 def _wavelet(j: int, angle: int, L: int, shape: tuple[int, int]) -> NDArray[np.float64]:
     """Sample a Morlet wavelet, which repeats with the shape, and transform it; the transform is real."""
     sigma, slant, theta = _SIGMA * 2**j, 4 / L, (int(L - L / 2 - 1) - angle) * math.pi / L
-    reach = math.ceil(_REACH * sigma / min(slant, 1))
+    reach = side_of_wavelet(j, L) // 2
     at = np.arange(-reach, reach + 1)
     along = at[:, None] * math.cos(theta) + at * math.sin(theta)
     across = -at[:, None] * math.sin(theta) + at * math.cos(theta)

@@ -18,11 +18,13 @@ from scipy.fft import next_fast_len
 
 from segkit._common import FloatArray
 from segkit._common.device import card_has_room, torch_device
+from segkit._common.memory import require_bytes
 from segkit._common.threads import in_threads
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image, share_out
-from segkit.features.morlet import Scattering, paths_of
+from segkit.features.morlet import Scattering, paths_of, side_of_wavelet
 from segkit.features.options import ONCE
+from segkit.images.headers import HARMLESS_BYTES
 
 _TILES_AT_ONCE = 16
 # Overlap of tiles in cells of 2**J pixels. The averaging window has a standard deviation of 0.8 cells, and
@@ -36,6 +38,10 @@ _WIDEST = 4
 _LARGEST = 6
 Scale = Annotated[int, Field(gt=0, le=_LARGEST)]
 _MOST_PATHS = 20_000
+# Side in pixels of the square that a wavelet is sampled in.
+_LONGEST_WAVELET = 2048
+# Bytes of a filter for each pixel of a tile: in double precision while filters are made, and its parts in single precision.
+_BYTES_OF_FILTER = 16
 
 
 class ScatteringBank(FilterBank):
@@ -164,6 +170,11 @@ class ScatteringBank(FilterBank):
             raise ConfigError(
                 f"J={self.J} with L={self.L}: {n_paths:,} paths, at most {_MOST_PATHS:,} can be computed; give fewer angles"
             )
+        if (side := side_of_wavelet(max(scales) - 1, self.L)) > _LONGEST_WAVELET:
+            raise ConfigError(
+                f"J={self.J} with L={self.L}: wavelets of {side:,} pixels, at most {_LONGEST_WAVELET:,} can be computed; "
+                "give fewer angles or a smaller J"
+            )
         return scales
 
     def _names(self, scale: int) -> tuple[tuple[int, str], ...]:
@@ -241,6 +252,11 @@ def _scattering(
     frontend: str,
 ) -> Callable[[FloatArray, NDArray[np.intp]], FloatArray]:
     """Build the transform of a tile, for some of its paths or orbits: (height, width) -> (n, cells, cells)."""
+    needed = _BYTES_OF_FILTER * scale * L * shape[0] * shape[1]
+    if needed > HARMLESS_BYTES:
+        require_bytes(
+            needed, what=f"scattering with J={scale}, L={L} of {shape[0]} x {shape[1]} pixels at a time"
+        )
     weights = _averages(scale, L, max_order)[1]
     n_paths = weights.shape[1]
     outputs = weights.argmax(axis=0) if angles == "averaged" else np.arange(n_paths)

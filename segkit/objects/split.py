@@ -27,6 +27,8 @@ _CHANGES = {"more": 0.5, "less": 2.0}
 LARGEST_HOLE = 0.5
 # Standard deviations that a Gaussian is cut off at.
 _TRUNCATE = 4.0
+# Largest standard deviation in pixels: the time of a filter grows with it.
+_MOST_DEVIATION = 1024
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,11 @@ class Splitter:
             if not 0 <= getattr(self, name) < np.inf or (name == "radius" and not self.radius):
                 least = "above 0" if name == "radius" else "from 0"
                 raise ConfigError(f"{name}={getattr(self, name)!r}: give a number {least}")
+        if self.smoothing * self.radius > _MOST_DEVIATION:
+            raise ConfigError(
+                f"smoothing={self.smoothing:g} of radius={self.radius:g}: a Gaussian of {self.smoothing * self.radius:,.0f} "
+                f"pixels, at most {_MOST_DEVIATION:,} make sense"
+            )
 
     @property
     def needs_inside(self) -> bool:
@@ -151,7 +158,8 @@ class Splitter:
         if self.needs_distance and not region.all():  # without an edge there is no distance
             land = land + (ndimage.distance_transform_edt(region) / self.radius).astype(np.float32)
         if self.reach:
-            land = ndimage.gaussian_filter(land, self.smoothing * self.radius, truncate=_TRUNCATE)
+            reach = min(self.reach, max(land.shape))  # beyond the image its mirror images repeat
+            land = ndimage.gaussian_filter(land, self.smoothing * self.radius, radius=reach)
         return land
 
     def _large_enough(self, labels: LabelArray) -> LabelArray:

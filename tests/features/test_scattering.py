@@ -5,7 +5,7 @@ import pytest
 from kymatio import Scattering2D
 from scipy import ndimage
 
-from segkit.errors import ConfigError
+from segkit.errors import ConfigError, InputError
 from segkit.features import ScatteringBank
 from segkit.features.scattering import _least_tile, _margin
 
@@ -143,6 +143,18 @@ def test_more_paths_than_can_be_computed_are_refused():
         with pytest.raises(ConfigError, match="paths, at most 20,000 can be computed; give fewer angles"):
             ScatteringBank(**options).n_channels(1)
     assert ScatteringBank(J=3, L=64, max_order=1).n_channels(1) == 194
+
+
+def test_filters_that_time_or_memory_do_not_allow_are_refused(rng, monkeypatch):
+    """Before a single one is made, of a model file too."""
+    with pytest.raises(
+        ConfigError, match="wavelets of 3,279 pixels, at most 2,048 can be computed; give fewer angles"
+    ):
+        ScatteringBank(J=6, L=32, max_order=1).n_channels(1)
+    image = rng.random((1500, 1500, 1), dtype=np.float32)
+    monkeypatch.setattr("segkit._common.memory.bytes_left", lambda: 2**26)
+    with pytest.raises(InputError, match=r"scattering with J=5, L=8 of \d+ x \d+ pixels at a time: needs "):
+        ScatteringBank(J=5, L=8).maps(image)
 
 
 @pytest.mark.parametrize("shape", [(20, 20_000), (1, 20_000), (100, 7735), (7735, 5)])

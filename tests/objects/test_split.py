@@ -229,12 +229,24 @@ def test_what_does_not_fit_is_told(mask, maps, message):
         ({"radius": 0}, "radius=0: give a number above 0"),
         ({"radius": float("inf")}, "radius=inf: give a number above 0"),
         ({"least_area": -1}, "least_area=-1: give a number from 0"),
+        (
+            {"smoothing": 100, "radius": 1e5},
+            "smoothing=100 of radius=100000: a Gaussian of 10,000,000 pixels, at most 1,024 make sense",
+        ),
     ],
 )
 def test_options_out_of_range_are_told(options, message):
     with pytest.raises(ConfigError) as caught:
         Splitter(**options)
     assert str(caught.value) == message
+
+
+def test_smoothing_reaches_no_farther_than_the_image():
+    region = np.random.default_rng(0).random((20, 30)) < 0.5
+    splitter = Splitter(smoothing=1, radius=1000)
+    expected = ndimage.gaussian_filter(ndimage.distance_transform_edt(region) / 1000, 1000, radius=30)
+    found = splitter.landscape_over(region, np.zeros(region.shape, dtype=np.float32))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_settings_are_stored_and_described():
