@@ -1,7 +1,7 @@
-"""Fuzzing of what reads files from strangers: model files, images, OME-Zarr, configurations, meanings of mask values.
+"""Fuzzing of what reads files from strangers: model files, images, OME-Zarr, outlines, configurations, values of masks.
 
-``python -m benchmarks fuzz`` is the campaign on model files, images and OME-Zarr. That on model files is guided by coverage
-(atheris, in the extra ``fuzz``): inputs that reached something new, and faults, are kept in .fuzz. Images and OME-Zarr are
+``python -m benchmarks fuzz`` is the campaign on all but the last two. That on model files is guided by coverage
+(atheris, in the extra ``fuzz``): inputs that reached something new, and faults, are kept in .fuzz. The others are
 damaged sound files; input i is the same on every machine. An input may be accepted or refused by an error of the SegkitError
 family. Anything else, more than 5 seconds, or more memory than the limit is a fault: the input is kept beside the corpus,
 and the result counts it.
@@ -17,6 +17,7 @@ import io
 import json
 import math
 import random
+import re
 import resource
 import struct
 import subprocess
@@ -24,6 +25,7 @@ import sys
 import tempfile
 import time
 import warnings
+import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -45,6 +47,7 @@ CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 WORK = ROOT / ".fuzz"
 SECONDS, MEGABYTES = 5, 2048
 EXTENSIONS = (".png", ".jpg", ".bmp", ".tif")
+OUTLINES = (".geojson", ".json", ".zip", ".roi")
 NEVER = 1_000_000
 # Imports, and mutations, of a busy machine.
 SECONDS_TO_START = 300
@@ -58,7 +61,11 @@ _INTERESTING: tuple[Any, ...] = (
     math.nan, math.inf, -math.inf, "", "a", "0", "each", "\ud800", "x" * 300, "http://127.0.0.1:9/a-00000000.pth", None,
     True, False, [], {}, [0], [[]], {"a": 0}, [0.5, 0.5], ["", ""],
 )  # fmt: skip
-
+_IN_OME = (
+    0, 1, 2, 3, 4, 8, -1, 100_000, 10**9, 2**63, 10**30, "1e9", "nan", "inf", "", "9" * 5000, "XYZCT", "XYTCZ", "ZCT",
+    "uint16", "float", "input.ome.tif", "other.ome.tif", "/dev/zero", "input.companion.ome", "urn:uuid:1", "urn:uuid:2",
+    "T", "lifetime",
+)  # fmt: skip
 
 # --- Targets: each reads bytes, says what came of it, and lets every other error through -----------
 
@@ -160,6 +167,36 @@ def read_zarr(data: bytes) -> str:
             (path / name).parent.mkdir(parents=True, exist_ok=True)
             (path / name).write_bytes(content.encode("latin-1"))
         outcomes = [_read_or_refused(partial(read_level, level=level), path) for level in (0, 1)]
+    return outcomes[0]
+
+
+def read_outlines(data: bytes) -> str:
+    """Read the objects of an image from outlines, and without its size; the first byte is the place of the extension."""
+    from segkit.images import read_instances
+
+    with tempfile.TemporaryDirectory(dir=_fast_folder()) as folder:
+        path = Path(folder) / f"input{OUTLINES[data[0] % len(OUTLINES)] if data else '.json'}"
+        path.write_bytes(data[1:])
+        outcomes = [
+            _read_or_refused(partial(read_instances, shape=shape), path) for shape in ((24, 32), None)
+        ]
+    return outcomes[0]
+
+
+def read_ome(data: bytes) -> str:
+    """Read a TIFF file of three pages, which a text of OME describes."""
+    from segkit.images import read_pixel_size
+    from segkit.images.pixel_size import read_z_step
+    from segkit.images.read import count_pages, read_stack
+
+    with tempfile.TemporaryDirectory(dir=_fast_folder()) as folder:
+        path = Path(folder) / "input.ome.tif"
+        pages = np.arange(192, dtype=np.uint8).reshape(3, 8, 8)
+        tifffile.imwrite(
+            path, pages, description=data.replace(b"\0", b""), metadata=None, photometric="minisblack"
+        )
+        readers = (partial(read_stack, unnamed="any"), read_pixel_size, read_z_step, count_pages)
+        outcomes = [_read_or_refused(reader, path) for reader in readers]
     return outcomes[0]
 
 
@@ -287,6 +324,52 @@ def mutate_zarr(data: bytes, rng: random.Random) -> bytes:
         if not files:
             break
     return json.dumps(files).encode()
+
+
+def mutate_outlines(data: bytes, rng: random.Random) -> bytes:
+    """Change a file of outlines: its bytes, values of its JSON, or the bytes of a file in its archive."""
+    kind, content = data[:1], data[1:]
+    if rng.random() < 0.3:
+        return kind + mutate_bytes(content, rng)
+    if OUTLINES[kind[0]] == ".zip":
+        with zipfile.ZipFile(BytesIO(content)) as archive:
+            files = {name: archive.read(name) for name in archive.namelist()}
+        name = rng.choice(sorted(files))
+        files[name] = mutate_bytes(files[name], rng)
+        return kind + _zipped(files)
+    if OUTLINES[kind[0]] == ".roi":
+        return kind + mutate_bytes(content, rng)
+    value = json.loads(content)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        value = mutate_json(value, rng)
+    return kind + json.dumps(value).encode("utf-8", "replace")
+
+
+def mutate_ome(data: bytes, rng: random.Random) -> bytes:
+    """Change a text of OME: its bytes, values of attributes, or elements, which are removed or repeated."""
+    text = data.decode("utf-8", "replace")
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        kind = rng.randrange(4)
+        found = list(re.finditer(r'"[^"]*"' if kind < 2 else r"<[^<>]*>", text))
+        if kind == 3 or not found:
+            text = mutate_bytes(text.encode(), rng).decode("utf-8", "replace")
+            continue
+        one = rng.choice(found)
+        new = (
+            f'"{rng.choice(_IN_OME)}"'
+            if kind < 2
+            else rng.choice(("", one[0] * 2, one[0] * 500, rng.choice(found)[0]))
+        )
+        text = text[: one.start()] + new + text[one.end() :]
+    return text.encode()
+
+
+def _zipped(files: dict[str, bytes]) -> bytes:
+    stream = BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+    return stream.getvalue()
 
 
 def _with_valid_sums(content: bytes) -> bytes:
@@ -492,6 +575,108 @@ def zarr_seeds() -> list[bytes]:
     return seeds
 
 
+@cache
+def outline_seeds() -> list[bytes]:
+    """Make files of outlines of each kind; a first byte says the extension."""
+    import roifile
+
+    from segkit.images import write_geojson, write_rois
+
+    labels = np.zeros((24, 32), dtype=np.int32)
+    labels[2:9, 3:12], labels[4:6, 5:8], labels[12:20, 14:30], labels[20:23, 2:6], labels[23, 6] = (
+        1,
+        0,
+        7,
+        2,
+        2,
+    )
+    square = [[1, 1], [9, 1], [9, 9.5], [1, 9], [1, 1]]
+    parts = [{"type": kind, "coordinates": [square]} for kind in ("Polygon", "Point")]
+    geometries = [
+        {"type": "Polygon", "coordinates": [square], "plane": {"c": -1, "z": 0, "t": 0}},
+        {"type": "MultiPolygon", "coordinates": [[square], [[[11, 2], [30, 2], [20, 22]]]]},
+        {"type": "GeometryCollection", "geometries": parts},
+    ]
+    told = {
+        "objectType": "annotation",
+        "name": "3",
+        "classification": {"name": "Region*", "names": ["Tumor", "A"]},
+    }
+    features = [
+        {"type": "Feature", "id": "PathCellObject", "geometry": one, "properties": told} for one in geometries
+    ]
+    runs = {"size": [24, 32], "counts": [100, 20, 648]}
+    segmentations = [
+        [[1, 1, 9, 1, 9, 9]],
+        [[1, 1, 9, 1, 9, 9], [20, 2, 30, 2, 30, 9]],
+        runs,
+        runs | {"counts": "T3D[c0"},
+    ]
+    annotations = [
+        {
+            "id": place,
+            "image_id": 1,
+            "category_id": 1,
+            "iscrowd": place % 2,
+            "bbox": [1, 1, 8, 8],
+            "segmentation": one,
+        }
+        for place, one in enumerate(segmentations)
+    ]
+    image = {"id": 1, "file_name": "input.png", "height": 24, "width": 32}
+    coco = {"images": [image], "categories": [{"id": 1, "name": "cell"}], "annotations": annotations}
+    oval = roifile.ImagejRoi(
+        roitype=roifile.ROI_TYPE.OVAL, left=3, top=2, right=20, bottom=11, name="1"
+    ).tobytes()
+    with tempfile.TemporaryDirectory(dir=_fast_folder()) as folder:
+        written = [Path(folder) / name for name in ("a.geojson", "a.zip")]
+        write_geojson(written[0], labels, {1: "Tumor"})
+        write_rois(written[1], labels)
+        geojson, rois = (path.read_bytes() for path in written)
+    files = {
+        ".geojson": (geojson, json.dumps({"type": "FeatureCollection", "features": features[:2]}).encode()),
+        ".json": (
+            json.dumps(features[2]).encode(),
+            json.dumps(coco | {"annotations": annotations[:3:2]}).encode(),
+        ),
+        ".zip": (rois, _zipped({"1.roi": oval, "__MACOSX/1.roi": b"x"})),
+        ".roi": (oval,),
+    }
+    return [bytes([OUTLINES.index(name)]) + content for name, own in files.items() for content in own]
+
+
+@cache
+def ome_seeds() -> list[bytes]:
+    """Write texts of OME for three pages: of a file by itself, of a set, and of axes within axes."""
+    start = '<?xml version="1.0"?><OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06"'
+    channels = "".join(
+        f'<Channel ID="C:{place}" Name="{name}" SamplesPerPixel="1"/>' for place, name in enumerate("AB")
+    )
+    size = 'SizeX="8" SizeY="8" SizeZ="{z}" SizeC="{c}" SizeT="{t}"'
+    physical = 'PhysicalSizeX="0.5" PhysicalSizeY="0.5" PhysicalSizeZ="2" PhysicalSizeXUnit="µm"'
+    pixels = (
+        f'<Image ID="Image:0"><Pixels ID="P:0" DimensionOrder="XYZCT" Type="uint8" {size} {physical}>'
+        "{inside}</Pixels></Image>"
+    )
+    plain = pixels.format(z=3, c=1, t=1, inside='<TiffData IFD="0" PlaneCount="3"/>')
+    both = "".join(
+        f'<TiffData FirstT="{time}" IFD="0" PlaneCount="3"><UUID FileName="{name}.ome.tif">urn:uuid:{time}</UUID></TiffData>'
+        for time, name in enumerate(("input", "other"))
+    )
+    along = '<Value><Modulo><ModuloAlongT Type="lifetime" Start="0" End="2" Step="1"/></Modulo></Value>'
+    modulo = (
+        '<StructuredAnnotations><XMLAnnotation ID="A:0" Namespace="openmicroscopy.org/omero/dimension/modulo">'
+        f"{along}</XMLAnnotation></StructuredAnnotations>"
+    )
+    texts = [
+        f"{start}>{plain}</OME>",
+        f'{start} UUID="urn:uuid:0">{pixels.format(z=3, c=1, t=2, inside=both)}</OME>',
+        f"{start}>{pixels.format(z=1, c=2, t=1, inside=channels + '<TiffData/>')}</OME>",
+        f"{start}>{pixels.format(z=1, c=1, t=3, inside='<TiffData/>')}{modulo}</OME>",
+    ]
+    return [text.encode() for text in texts]
+
+
 # --- Campaign -------------------------------------------------------------------------------------
 
 TARGETS: dict[str, tuple[Callable[[bytes], str], Callable[[bytes, random.Random], bytes]]] = {
@@ -500,16 +685,20 @@ TARGETS: dict[str, tuple[Callable[[bytes], str], Callable[[bytes, random.Random]
     "labels": (read_labels, mutate_text),
     "image": (read_image_file, mutate_image),
     "zarr": (read_zarr, mutate_zarr),
+    "outlines": (read_outlines, mutate_outlines),
+    "ome": (read_ome, mutate_ome),
 }
+# Sound files that are made; of the others some are kept.
+MADE = {"image": image_seeds, "zarr": zarr_seeds, "outlines": outline_seeds, "ome": ome_seeds}
 GUIDED = "model_file"
 # Of a campaign; the others are read in the short form only.
-INPUTS = {"model_file": 1_000_000, "image": 20_000, "zarr": 1000}
+INPUTS = {"model_file": 1_000_000, "image": 20_000, "zarr": 1000, "outlines": 20_000, "ome": 20_000}
 
 
 def seeds_of(target: str) -> list[bytes]:
     """Return the inputs that a campaign starts from: sound files, and kept ones that are odd."""
-    if target in ("image", "zarr"):
-        return image_seeds() if target == "image" else zarr_seeds()
+    if target in MADE:
+        return MADE[target]()
     files = sorted((CORPUS / target).iterdir()) if (CORPUS / target).is_dir() else []
     files += sorted(GOLDEN.glob("*.segkit")) if target == "model_file" else []
     files += sorted((ROOT / "configs").glob("*.yaml")) if target == "config" else []
@@ -665,6 +854,7 @@ def run(study: Study) -> None:
 def fuzz(rows: list[Row]) -> str:
     """Tabulate what was read of each kind of input."""
     titles = {"model_file": "model files", "image": "images", "zarr": "OME-Zarr"}
+    titles |= {"outlines": "outlines", "ome": "metadata of OME-TIFF"}
     table = [
         (
             titles[row["target"]],

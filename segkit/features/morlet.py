@@ -123,7 +123,7 @@ def paths_of(scale: int, L: int, max_order: int) -> Iterator[_Path]:
 
 def side_of_wavelet(j: int, L: int) -> int:
     """Count the pixels of a side of the square beyond which a wavelet is zero in single precision."""
-    return 2 * math.ceil(_REACH * _SIGMA * 2**j / min(4 / L, 1)) + 1
+    return 1 + 2 * math.ceil(_REACH * _SIGMA * 2.0**j / min(4 / L, 1))
 
 
 def _wavelet(j: int, angle: int, L: int, shape: tuple[int, int]) -> NDArray[np.float64]:
