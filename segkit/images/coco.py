@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
@@ -37,7 +37,8 @@ class Coco:
             for entry in content["annotations"]:
                 self._annotations[entry["image_id"]].append(entry)
             self._ids = {stem: entry["id"] for stem, entry in self._images.items()}
-        except (KeyError, TypeError, AttributeError) as error:
+            numbers_of_ids = Counter(self._ids.values())
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InputError(
                 f"not a COCO file ({error!r}), expected images with id and file_name, and annotations with "
                 f"image_id: export it again",
@@ -45,7 +46,7 @@ class Coco:
             ) from error
         for what, numbers in (
             ("name", Counter(stem for stem, _ in named)),
-            ("id", Counter(self._ids.values())),
+            ("id", numbers_of_ids),
         ):
             if twice := [str(one) for one, number in numbers.items() if number > 1]:
                 raise InputError(
@@ -102,7 +103,8 @@ class Coco:
                 left_out["without segmentation"] += 1
                 boxes += [told] if annotation.get("bbox") else []
                 continue
-            kind = self._classes.get(annotation.get("category_id"), "")
+            category = annotation.get("category_id")
+            kind = self._classes.get(category, "") if isinstance(category, Hashable) else ""
             outline = self._outline(segmentation, kind)
             objects.append(outline)
             # annotation tools write so what was drawn with a brush

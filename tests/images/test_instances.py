@@ -177,6 +177,8 @@ def test_one_feature_is_an_object(tmp_path):
         ('{"shapes": []}', "neither GeoJSON nor COCO"),
         (json.dumps([feature([[[0, 0], ["a", 1], [2, 2]]])]), "no pairs of finite numbers"),
         ('{"images": [{}], "annotations": []}', "not a COCO file"),
+        ('{"images": [{"id": 1, "file_name": "."}], "annotations": []}', "not a COCO file"),
+        ('{"images": [{"id": [], "file_name": "a"}], "annotations": []}', "not a COCO file"),
     ],
 )
 def test_damaged_json(tmp_path, text, told):
@@ -627,6 +629,11 @@ def test_files_of_coordinates_are_held_against_the_memory_that_is_left(tmp_path,
     assert "an ROI of 16,777,217 bytes, expected up to 16,777,216" in complaint(
         read_instances, tmp_path / "a.zip", (6, 7)
     )
+
+
+def test_a_category_that_is_a_list_is_none(tmp_path):
+    annotation = {"segmentation": [[1, 1, 4, 1, 4, 4, 1, 4]], "category_id": [1]}
+    assert read_instances(write_coco(tmp_path / "a.json", [annotation])).max() == 1
 
 
 @pytest.mark.parametrize(

@@ -262,11 +262,12 @@ MODULO = (
     ("text", "told"),
     [
         (ome("<TiffData/>", SizeT=10**9), "1,000,000,000"),
+        (ome("<TiffData/>", SizeY=SIDE * 10**9), "1,000,000,000"),
         (ome('<TiffData IFD="0" PlaneCount="1000000000"/>'), "1,000,000,000"),
         (ome("<TiffData PlaneCount='1'/>" * 100_001), "100,001"),
         (ome("<TiffData/>").replace("</OME>", f"{MODULO}</OME>"), "1,000,000,001"),
     ],
-    ids=["size", "count", "entries", "modulo"],
+    ids=["size", "side", "count", "entries", "modulo"],
 )
 def test_metadata_of_more_planes_than_files_have_are_refused(tmp_path, text, told):
     path = one_page(tmp_path / "a.ome.tif", 7, text)
