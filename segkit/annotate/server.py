@@ -262,7 +262,9 @@ def run(
 @contextlib.contextmanager
 def _open(address: str) -> Iterator[None]:
     """Open the browser by a private file that leads to the address: all users of a machine can read command lines."""
-    with tempfile.TemporaryDirectory(prefix="segkit-") as folder:
+    # browsers that are snaps, as on Ubuntu, see neither temporary nor hidden folders
+    place = Path.home() if Path("/snap/bin").is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="segkit-", dir=place) as folder:
         file = Path(folder).resolve() / "open.html"
         file.touch(mode=0o600)
         file.write_text(

@@ -249,9 +249,14 @@ class Benchmark:
             )
         if entries and not left:
             raise OutputError(f"{self.output} holds other files: choose an empty folder, or a new one")
+        if resume and "results.json" in left:
+            read_json(self.output / "results.json")
+        if left and not (self.output / HIDDEN).is_dir():
+            raise OutputError(
+                f"{self.output} holds results without their record, the hidden folder {HIDDEN}: copy it, too, or choose "
+                "another folder"
+            )
         if resume:
-            if "results.json" in left:
-                read_json(self.output / "results.json")
             self._record().refuse_changed([Path(name) for name in left if Path(name).suffix])
             self._join()
         if overwrite:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import tifffile
+from numpy.typing import NDArray
 
-from segkit._common import Progress, pass_on
+from segkit._common import FloatArray, Progress, pass_on
 from segkit.errors import InputError, count, first_few
 from segkit.images.axes import Stack
 from segkit.images.outputs import refuse_existing, refuse_nesting
@@ -127,7 +128,7 @@ def _join(place: Path, titles: Sequence[str], paths: Sequence[Path], reading: Re
     dtypes = {page.dtype.name for stack in stacks for page in stack.pages}
     as_stored = len(dtypes) == 1 and dtypes <= _DTYPES
     pages = [
-        [np.atleast_3d(page) if as_stored else image_from_page(page, name=str(path)) for page in stack.pages]
+        [np.atleast_3d(page) if as_stored else _fractions(page, path) for page in stack.pages]
         for path, stack in zip(paths, stacks, strict=True)
     ]
     array = np.moveaxis(np.concatenate(pages, axis=3), 3, 1)
@@ -142,6 +143,18 @@ def _join(place: Path, titles: Sequence[str], paths: Sequence[Path], reading: Re
     array = array.reshape(*shape, *array.shape[1:])
     save_as(place, (".tif",), lambda temporary: tifffile.imwrite(temporary, array, ome=True, **options))
     return tuple(names)
+
+
+def _fractions(page: NDArray[Any], path: Path) -> FloatArray:
+    """Scale a page to [0, 1]; values of a type without a range must be there."""
+    try:
+        return image_from_page(page, name=str(path))
+    except InputError:
+        raise InputError(
+            f"{page.dtype} from {page.min():g} to {page.max():g}, beside files of other types: save it as fractions from 0 "
+            "to 1, or all files of an image in one type",
+            source=path,
+        ) from None
 
 
 def _names(titles: Sequence[str], stacks: Sequence[Stack]) -> list[str]:

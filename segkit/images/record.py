@@ -140,7 +140,8 @@ def made_aside(output: Path, name: str, places: Sequence[Path]) -> Iterator[Path
         record.refuse_changed(places, cure=ELSEWHERE)
         with without_sync():
             yield record.staging
-        record.put(name, places)
+        for place in places:  # each by itself: what the command made of other inputs before stays
+            record.put(f"{name}: {place.as_posix()}", [place])
 
 
 class Record:

@@ -35,7 +35,7 @@ def open_tiff(path: Path, notes: list[str] | None = None) -> tifffile.TiffFile:
         n_pages = _check_all_pages_there(file)
         told: list[str] = []
         own = _own_metadata(file, path, n_pages, told)
-        _check_planes(own or file.ome_metadata, n_pages, file.pages.first.size)
+        _check_planes(file, own or file.ome_metadata, n_pages)
         if own is None and _has_planes_elsewhere(file):
             own, told = "", ["one file of a set of Micro-Manager: its own planes are read"]
     if notes is not None:
@@ -199,17 +199,19 @@ def _unnamed(channel: Element) -> dict[str, str]:
     return {name: value for name, value in channel.attrib.items() if name == "SamplesPerPixel"}
 
 
-def _check_planes(text: str | None, n_pages: int, page_size: int) -> None:
+def _check_planes(file: tifffile.TiffFile, text: str | None, n_pages: int) -> None:
     """Refuse metadata of more planes than files have: tifffile makes room for all before it looks for their pages."""
     root = _parsed(text or "")
     n_planes, n_named = 0, 0
     for entry in () if root is None else root.iter():  # tifffile knows them by the ends of their names
         if entry.tag.endswith("Pixels"):
             # of sizes that are not those of its pages it takes parts for planes
+            first = next((int(data.get("IFD", 0)) for data in entry if data.tag.endswith("TiffData")), 0)
+            size = file.pages[first].size if 0 <= first < n_pages else 0
             n_values, planes = (
                 math.prod(int(entry.get(f"Size{axis}", 1)) for axis in axes) for axes in ("XY" + _AXES, _AXES)
             )
-            n_planes += max(planes, n_values // max(page_size, 1))
+            n_planes += max(planes, n_values // max(size, 1))
         elif entry.tag.endswith("TiffData"):
             n_named += _n_planes(entry, n_pages)
         elif {"Start", "End"} <= entry.attrib.keys():  # an axis within one of these

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import ValidationError
 
 from segkit._common import FloatArray, Progress
-from segkit._common.files import write_text
+from segkit._common.files import remove_if_empty, write_text
 from segkit._common.threads import single_threaded_blas
 from segkit.config.schema import Config, ObjectsConfig
 from segkit.errors import ConfigError, InputError, OutputError, SegkitError, count
@@ -33,7 +33,7 @@ from segkit.features.tuned import interruptible
 from segkit.images import UNLABELLED, LabelMap
 from segkit.images.alike import check_kinds, common_channels, fits, kind_of, with_channels
 from segkit.images.outputs import find_within, is_same
-from segkit.images.record import made_aside
+from segkit.images.record import ELSEWHERE, HIDDEN, Record
 from segkit.live.advice import LabelledPixels, glimpse, suggest_images, suggest_regions
 from segkit.live.arrays import ArrayProject
 from segkit.live.background import Report, Reporter
@@ -66,6 +66,7 @@ from segkit.live.network import NetworkTrainer
 from segkit.live.objects import BusyError, ObjectEditor, PredictedObjects
 from segkit.live.project import Project
 from segkit.objects.annotated import AnnotatedRegions, splitter_of
+from segkit.segmentation.model_file import read_model
 from segkit.segmentation.object_model import ObjectModel
 from segkit.segmentation.segmenter import Segmenter, default_bank, load
 from segkit.segmentation.summary import HeldOutScores
@@ -1319,25 +1320,28 @@ def hand_over(
     images, masks = project.training_files()
     assert project.output is not None  # else training_files would have raised
     files = HandOver(Path(model or project.output / _MODEL), masks, project.output / _OPTIONS, "", "")
+    # the project is locked already, and files of its labels may be half written
+    record = Record(project.output, project.output / HIDDEN / "new", replaces_foreign=False)
     own = [path for path in (files.options, files.model) if path.parent == project.output]
-    places = [Path(path.name) for path in own]
-    with made_aside(project.output, f"export of {files.model.name}", places) as aside:
-        dataset = settings.data.load_pairs(images, masks)
-        segmenter = trained or settings.build(z_spacing=dataset.z_spacing).fit(
-            dataset.images,
-            dataset.masks,
-            instances=dataset.instances,
-            label_map=dataset.label_map,
-            progress=progress,
-        )
-        segmenter = segmenter.with_objects(**settings.objects.changes)
-        segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)
-        write_text(aside / _OPTIONS, yaml.safe_dump(options, sort_keys=False, allow_unicode=True))
-        segmenter.save(
-            aside / files.model.name if files.model in own else files.model,
-            embed_weights=settings.training.embed_weights,
-            settings=settings.model_dump(mode="json"),
-        )
+    record.refuse_changed([Path(path.name) for path in own if not _is_model(path)], cure=ELSEWHERE)
+    dataset = settings.data.load_pairs(images, masks)
+    segmenter = trained or settings.build(z_spacing=dataset.z_spacing).fit(
+        dataset.images,
+        dataset.masks,
+        instances=dataset.instances,
+        label_map=dataset.label_map,
+        progress=progress,
+    )
+    segmenter = segmenter.with_objects(**settings.objects.changes)
+    segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)
+    write_text(record.staging / _OPTIONS, yaml.safe_dump(options, sort_keys=False, allow_unicode=True))
+    record.put("export", [Path(_OPTIONS)])
+    remove_if_empty(record.staging)
+    segmenter.save(
+        files.model,
+        embed_weights=settings.training.embed_weights,
+        settings=settings.model_dump(mode="json"),
+    )
     words = [
         "segkit",
         "train",
@@ -1352,3 +1356,12 @@ def hand_over(
     has_background = segmenter.label_map_.names[0] == project.classes[0].name
     objects = segmenter.objects_.rule if has_background else ""
     return files._replace(command=shlex.join(map(str, words)), objects=objects)
+
+
+def _is_model(path: Path) -> bool:
+    """Return whether a file is a model, which `segkit train` may have written: the command that is printed does."""
+    try:
+        read_model(path)
+    except SegkitError:
+        return False
+    return True

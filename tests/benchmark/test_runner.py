@@ -157,6 +157,13 @@ def test_files_of_others_in_the_places_of_results_stay(finished, small_forest, f
     assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 
+@pytest.mark.parametrize("options", [{"resume": True}, {"overwrite": True}])
+def test_results_without_their_record_are_told_in_one_line(finished, small_forest, folder, tmp_path, options):
+    shutil.copytree(finished[0].output, tmp_path / "out", ignore=shutil.ignore_patterns(".*"))
+    with pytest.raises(OutputError, match=r"holds results without their record, the hidden folder \.segkit"):
+        benchmark(folder, tmp_path / "out", [small_forest]).check_output(**options)
+
+
 @pytest.mark.parametrize("name", ["units", "predictions"])
 def test_links_in_the_place_of_results_are_refused(small_forest, folder, tmp_path, name):
     (tmp_path / "elsewhere").mkdir()

@@ -114,3 +114,25 @@ def test_sizes_that_differ_are_named(tmp_path, plate):
     with pytest.raises(InputError, match="1 plane of 6 x 9 pixels, other than in") as told:
         combine([tmp_path / "photos", tmp_path / "depth"], tmp_path / "out")
     assert str(tmp_path / "depth" / "a.tif") in str(told.value)
+
+
+def test_images_that_were_combined_before_stay(tmp_path, plate):
+    for image in "ab":
+        (tmp_path / image).mkdir()
+        (tmp_path / "photos" / f"{image}.png").rename(tmp_path / image / f"{image}.png")
+        assert list(combine([tmp_path / image], tmp_path / "out")) == [tmp_path / "out" / f"{image}.ome.tif"]
+    again = combine([tmp_path / "a"], tmp_path / "out", overwrite=True)
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.tif")) == ["a.ome.tif", "b.ome.tif"]
+    next(iter(again)).write_bytes(b"mine")
+    with pytest.raises(OutputError, match="was not written by segkit, or changed since"):
+        combine([tmp_path / "a"], tmp_path / "out", overwrite=True)
+
+
+def test_values_without_a_range_cannot_stand_beside_other_types(tmp_path, plate):
+    tifffile.imwrite(tmp_path / "depth" / "a.tif", np.full((6, 8), 500, dtype=np.float32))
+    with pytest.raises(
+        InputError, match="float32 from 500 to 500, beside files of other types: save it as fractions"
+    ):
+        combine([tmp_path / "photos", tmp_path / "depth"], tmp_path / "out")
+    combine([tmp_path / "depth"], tmp_path / "out")
+    assert read_pages(tmp_path / "out" / "a.ome.tif")[0].max() == 500

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tifffile
 
-from segkit.images import list_images, read_pages, read_pixel_size
+from segkit.images import list_images, read_pages, read_pixel_size, tiff
 from segkit.images.large_image import open_large
 from segkit.images.pixel_size import read_z_step
 from segkit.images.read import count_pages, read_stack
@@ -273,6 +273,14 @@ def test_metadata_of_more_planes_than_files_have_are_refused(tmp_path, text, tol
     path = one_page(tmp_path / "a.ome.tif", 7, text)
     reason = f"cannot be decoded (its metadata tell of {told} planes, it has 1)"
     assert reason in complaint(read_pages, path)
+
+
+def test_a_small_image_may_lie_before_a_large_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(tiff, "MOST_PAGES", 100)
+    with tifffile.TiffWriter(tmp_path / "a.ome.tif", ome=True) as file:
+        for side in (4, 64):
+            file.write(np.zeros((side, side), dtype=np.uint8), metadata={"axes": "YX"})
+    assert [page.shape for page in read_pages(tmp_path / "a.ome.tif")] == [(4, 4), (64, 64)]
 
 
 def test_more_pages_than_files_have_are_refused(tmp_path):

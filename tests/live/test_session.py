@@ -262,7 +262,7 @@ def test_export_is_what_the_command_line_trains(session, project, truth, monkeyp
         assert np.mean(one == other) > 0.999
 
 
-def test_an_export_replaces_its_own_files_and_no_others(session, project, truth):
+def test_an_export_replaces_its_own_files_and_no_others(session, project, truth, tmp_path):
     draw(session, "a", truth["a"])
     mine = project.output / "model.segkit"
     mine.write_text("mine")
@@ -274,6 +274,15 @@ def test_an_export_replaces_its_own_files_and_no_others(session, project, truth)
     for key in "ab":
         draw(session, key, truth[key])
         assert load(session.export().model).classes_.tolist() == [0, 1]
+    exported = session.export(model=tmp_path / "elsewhere.segkit").model
+    mine.write_bytes(Path(exported).read_bytes()[:-1])
+    assert complaint(OutputError, session.export) == told
+    # `segkit train`, which the command calls, keeps no record
+    load(exported).save(mine, settings={"seed": 1})
+    session.export()
+    options = project.output / "train.yaml"
+    options.write_text("seed: 2")
+    assert "train.yaml was not written by segkit, or changed since" in complaint(OutputError, session.export)
 
 
 def test_an_opened_model_is_shown_until_strokes_are_asked_for(project, cache, model, truth):
