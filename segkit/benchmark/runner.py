@@ -249,8 +249,10 @@ class Benchmark:
             )
         if entries and not left:
             raise OutputError(f"{self.output} holds other files: choose an empty folder, or a new one")
-        if resume and "results.json" in left:
-            read_json(self.output / "results.json")
+        if resume:
+            if "results.json" in left:
+                read_json(self.output / "results.json")
+            self._join()
         if left and not (self.output / HIDDEN).is_dir():
             raise OutputError(
                 f"{self.output} holds results without their record, the hidden folder {HIDDEN}: copy it, too, or choose "
@@ -258,7 +260,6 @@ class Benchmark:
             )
         if resume:
             self._record().refuse_changed([Path(name) for name in left if Path(name).suffix])
-            self._join()
         if overwrite:
             self._remove_results(left)
 

@@ -613,7 +613,10 @@ def test_the_image_of_outlines_is_held_against_the_memory_that_is_left(tmp_path,
     for segmentation in (runs, [[0, 0, 9, 0, 9, 9]]):
         write_coco(tmp_path / "a.json", [{"segmentation": segmentation}], height=40_000, width=40_000)
         told = complaint(read_instances, tmp_path / "a.json")
-        assert "outlines for an image of 40000 x 40000 pixels: needs 23.8 GiB" in told or "needs 24" in told
+        # beside what the program uses already
+        assert re.search(
+            r"outlines for an image of 40000 x 40000 pixels: needs 2[3-9]\.\d GiB of memory", told
+        )
         assert "expected one size" in complaint(read_instances, tmp_path / "a.json", (6, 7))
 
 
