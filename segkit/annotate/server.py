@@ -1,9 +1,4 @@
-"""The web server of ``segkit annotate``: page, pictures and one websocket, for who has the printed address only.
-
-Any web page that is open in the same browser could send requests to this server, and so could other users of the machine.
-Three checks keep them out: a secret token, the Host header (a foreign name that resolves to 127.0.0.1), and the Origin. The
-token is in no cookie, since a browser sends cookies to all ports of a machine, and in no command line.
-"""
+"""The web server of ``segkit annotate``: page, pictures and one websocket."""
 
 from __future__ import annotations
 
@@ -24,22 +19,22 @@ from collections.abc import Callable, Iterable, Iterator
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import MutableHeaders
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from segkit.annotate import results
+from segkit.annotate.guard import LOOPBACK, Guard, name_of_host
 from segkit.annotate.messages import (
     LIMIT,
     UNSUPPORTED,
@@ -59,103 +54,10 @@ if TYPE_CHECKING:
     from segkit.live import LiveSession, Project
 
 STATIC = Path(__file__).parent / "static"
-REFUSED = 1008  # websocket: policy violation
-
-LOOPBACK = "127.0.0.1"
 # Connections that do not end by themselves are cut after so many seconds.
 _PATIENCE = 2
 # Connections without a request; a page in a browser has at most 6 beside its websocket.
 _MOST_IDLE = 32
-_HOST = re.compile(r"([\w.-]+|\[[\da-f:.]+\])(:\d+)?", re.IGNORECASE)
-
-
-class Guard:
-    """Answer requests with the right token, host and origin; refuse all others in one line.
-
-    The files of the page itself need no token, and hold no secret: a browser asks for them without one. See `run` for
-    `host`, `allow_hosts` and `base_url`; a proxy may take the latter off the paths, or leave it there.
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        token: str,
-        host: str = LOOPBACK,
-        allow_hosts: Iterable[str] = (),
-        base_url: str = "/",
-    ) -> None:
-        self._app, self._token, self._base_url = app, token, unquote(base_url)
-        self._further = {_name(name) for name in allow_hosts}
-        self._hosts = {LOOPBACK, "localhost", "[::1]", _name(host)} | self._further
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
-        if scope["path"].startswith(self._base_url):
-            scope = {**scope, "path": scope["path"][len(self._base_url) - 1 :]}
-        asked = HTTPConnection(scope)
-        fault = self._fault(asked)
-        if fault is None:
-            await self._app(scope, receive, _adding(send, _headers(asked.headers["host"])))
-        elif scope["type"] == "websocket":
-            await WebSocket(scope, receive, send).close(REFUSED, fault)
-        else:
-            await PlainTextResponse(f"{fault}\n", 403, _headers())(scope, receive, send)
-
-    def _fault(self, asked: HTTPConnection) -> str | None:
-        host, origin = asked.headers.get("host", ""), asked.headers.get("origin")
-        is_websocket, path = asked.scope["type"] == "websocket", asked.scope["path"]
-        if _name(host) not in self._hosts:
-            return (
-                "wrong host: open the address that segkit annotate printed, or name this one by --allow-host"
-            )
-        if (is_websocket or origin is not None) and not self._is_own(origin or "", host):
-            return "wrong origin: only the page of segkit annotate may connect"
-        token = asked.query_params.get("token")
-        if token is None and not is_websocket and (path == "/" or path.startswith("/static/")):
-            return None
-        if not secrets.compare_digest((token or "").encode(), self._token.encode()):
-            return "no valid token: open the address that segkit annotate printed, with its token"
-        return None
-
-    def _is_own(self, origin: str, host: str) -> bool:
-        scheme, _, site = origin.partition("://")
-        # a proxy may have replaced the host that the browser named
-        return scheme in ("http", "https") and (site == host or _name(site) in self._further)
-
-
-def _name(host: str) -> str:
-    """Return the name in a Host header, without the port: that of a tunnel is another one. It is empty if it is none."""
-    found = _HOST.fullmatch(host)
-    return "" if found is None else found[1].lower()
-
-
-def _headers(host: str | None = None) -> dict[str, str]:
-    """Return the headers of every answer, which say what a page may do."""
-    sockets = "" if host is None else f" ws://{host} wss://{host}"
-    return {
-        "content-security-policy": f"default-src 'self'; connect-src 'self'{sockets}; img-src 'self' blob:; "
-        "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-        "x-content-type-options": "nosniff",
-        "referrer-policy": "no-referrer",
-        "cross-origin-resource-policy": "same-origin",
-        "cross-origin-opener-policy": "same-origin",
-        "cache-control": "no-store",
-    }
-
-
-def _adding(send: Send, headers: dict[str, str]) -> Send:
-    """Add headers to an answer."""
-
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            MutableHeaders(scope=message).update(headers)
-        await send(message)
-
-    return sending
 
 
 def make_app(project: Project, session: LiveSession, *, token: str) -> ASGIApp:
@@ -229,7 +131,7 @@ def run(
     if not re.fullmatch(r"[\w/.~%@+-]*", base_url):
         raise ConfigError(f"--base-url {base_url}: expected a path such as /user/me/proxy/8765/")
     for name in allow_hosts:
-        if not _name(name):
+        if not name_of_host(name):
             raise ConfigError(f"--allow-host {name}: expected the name of a host such as hub.example.org")
     base_url = "/".join(["", *filter(None, base_url.split("/")), ""])
     site = f"[{host}]" if ":" in host else host

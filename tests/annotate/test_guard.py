@@ -1,7 +1,8 @@
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
-from segkit.annotate.server import Guard, make_page
+from segkit.annotate.guard import Guard
+from segkit.annotate.server import make_page
 from tests.annotate.conftest import HOST, PORT, TOKEN, TestClient
 
 OF_THE_PAGE = ["/", "/static/main.js"]

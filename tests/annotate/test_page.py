@@ -11,6 +11,7 @@ import uvicorn
 from scipy import ndimage
 
 from segkit.annotate import server
+from segkit.annotate.guard import Guard
 from segkit.images import UNLABELLED
 from segkit.live import Failed, LabelClass, Prediction
 from tests.annotate.conftest import TOKEN, two_halves
@@ -59,7 +60,7 @@ class Running:
         return f"http://127.0.0.1:{self.port}{self.base_url}?token={TOKEN}"
 
     def start(self, token=TOKEN):
-        self.app = server.Guard(self.page, token=token, base_url=self.base_url)
+        self.app = Guard(self.page, token=token, base_url=self.base_url)
         listener = server._listen(self.port)
         options = {"log_level": "error", "lifespan": "off", "ws_per_message_deflate": False}
         self.server = uvicorn.Server(uvicorn.Config(self.app, timeout_graceful_shutdown=1, **options))

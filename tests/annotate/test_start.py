@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from segkit.annotate.server import Guard
+from segkit.annotate.guard import Guard
 from segkit.annotate.start import StartPage, list_folders, read_recent, remember
 from segkit.errors import InputError
 from segkit.images import write_image
