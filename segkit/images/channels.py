@@ -125,6 +125,12 @@ def _join(place: Path, titles: Sequence[str], paths: Sequence[Path], reading: Re
                 "in one size",
                 source=path,
             )
+        if len(sizes) > 1 and sorted(stack.layout.axes) != sorted(first.layout.axes):
+            own, others = (one.layout.axes or "without names" for one in (stack, first))
+            raise InputError(
+                f"its planes are {own}, those of {paths[0]} {others}: name the axes of both alike (--set data.axes=ZYX)",
+                source=path,
+            )
     dtypes = {page.dtype.name for stack in stacks for page in stack.pages}
     as_stored = len(dtypes) == 1 and dtypes <= _DTYPES
     pages = [
@@ -151,8 +157,8 @@ def _fractions(page: NDArray[Any], path: Path) -> FloatArray:
         return image_from_page(page, name=str(path))
     except InputError:
         raise InputError(
-            f"{page.dtype} from {page.min():g} to {page.max():g}, beside files of other types: save it as fractions from 0 "
-            "to 1, or all files of an image in one type",
+            f"{page.dtype} from {page.min():g} to {page.max():g}, a type without a range: save it as fractions from 0 to 1, "
+            "or all files of an image in one type of up to 32 bits",
             source=path,
         ) from None
 

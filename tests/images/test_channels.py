@@ -91,6 +91,17 @@ def test_axes_are_those_that_are_given(tmp_path, rng):
     assert len(read_pages(path)) == 3
 
 
+def test_depth_is_not_joined_with_time(tmp_path):
+    for letter in "ZT":
+        (tmp_path / letter).mkdir()
+        metadata = {"axes": f"{letter}YX"}
+        tifffile.imwrite(
+            tmp_path / letter / "a.ome.tif", np.zeros((2, 6, 8), dtype=np.uint8), metadata=metadata
+        )
+    with pytest.raises(InputError, match=r"its planes are T, those of .* Z: name the axes of both alike"):
+        combine([tmp_path / "Z", tmp_path / "T"], tmp_path / "out")
+
+
 def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path, plate):
     out = tmp_path / "out"
     (tmp_path / "depth" / "b.tif").unlink()
@@ -131,7 +142,7 @@ def test_images_that_were_combined_before_stay(tmp_path, plate):
 def test_values_without_a_range_cannot_stand_beside_other_types(tmp_path, plate):
     tifffile.imwrite(tmp_path / "depth" / "a.tif", np.full((6, 8), 500, dtype=np.float32))
     with pytest.raises(
-        InputError, match="float32 from 500 to 500, beside files of other types: save it as fractions"
+        InputError, match="float32 from 500 to 500, a type without a range: save it as fractions"
     ):
         combine([tmp_path / "photos", tmp_path / "depth"], tmp_path / "out")
     combine([tmp_path / "depth"], tmp_path / "out")
