@@ -212,6 +212,7 @@ def _trained_networks() -> list[Row]:
     return [
         {"where": row["where"] | {"method": TUNED}, "figures": {"images": row["figures"]["images"]["recipe"]}}
         for row in read("tuned")
+        if "config" not in row["where"]  # of networks that were trained for longer
     ]
 
 

@@ -1,10 +1,10 @@
-"""Fuzzing of what reads files from strangers: model files, images, OME-Zarr, outlines, configurations, values of masks.
+"""Fuzzing of what reads what strangers send: files, and messages to the page's server.
 
-``python -m benchmarks fuzz`` is the campaign on all but the last two. That on model files is guided by coverage
-(atheris, in the extra ``fuzz``): inputs that reached something new, and faults, are kept in .fuzz. The others are
-damaged sound files; input i is the same on every machine. An input may be accepted or refused by an error of the SegkitError
-family. Anything else, more than 5 seconds, or more memory than the limit is a fault: the input is kept beside the corpus,
-and the result counts it.
+``python -m benchmarks fuzz`` is the campaign on all but configurations and meanings of mask values. That on model files is
+guided by coverage (atheris, in the extra ``fuzz``): inputs that reached something new, and faults, are kept in .fuzz. The
+others are sound inputs that were damaged; input i is the same on every machine. An input may be accepted or refused by an
+error of the SegkitError family. Anything else, more than 5 seconds, or more memory than the limit is a fault: the input is
+kept beside the corpus, and the result counts it.
 
 Mutations know the structure of a file: they change bytes, JSON or arrays, and mend digests and sums afterwards, so that what
 lies behind them is reached. Without atheris they serve the short form among the tests.
@@ -65,6 +65,10 @@ _IN_OME = (
     0, 1, 2, 3, 4, 8, -1, 100_000, 10**9, 2**63, 10**30, "1e9", "nan", "inf", "", "9" * 5000, "XYZCT", "XYTCZ", "ZCT",
     "uint16", "float", "input.ome.tif", "other.ome.tif", "/dev/zero", "input.companion.ome", "urn:uuid:1", "urn:uuid:2",
     "T", "lifetime",
+)  # fmt: skip
+# In place of numbers: places in an image of 32 x 40 pixels, around its sides, and far beyond.
+_IN_FRAMES = (
+    -1, 0, 0, 1, 1, 2, 2, 3, 5, 8, 15, 16, 24, 31, 32, 33, 39, 40, 41, 255, 256, 2**31 - 1, 2**53, 0.5, 2.5, None, True
 )  # fmt: skip
 
 # --- Targets: each reads bytes, says what came of it, and lets every other error through -----------
@@ -198,6 +202,13 @@ def read_ome(data: bytes) -> str:
         readers = (partial(read_stack, unnamed="any"), read_pixel_size, read_z_step, count_pages)
         outcomes = [_read_or_refused(reader, path) for reader in readers]
     return outcomes[0]
+
+
+def read_frame(data: bytes) -> str:
+    """Read a message as the page's server does, and do what it asks for."""
+    from benchmarks.frames import opened_page
+
+    return opened_page().answer(data)
 
 
 def _read_or_refused(read: Callable[[Path], object], path: Path) -> str:
@@ -362,6 +373,25 @@ def mutate_ome(data: bytes, rng: random.Random) -> bytes:
         )
         text = text[: one.start()] + new + text[one.end() :]
     return text.encode()
+
+
+def mutate_frame(data: bytes, rng: random.Random) -> bytes:
+    """Change a message: its bytes, values of its header, or its length and the bytes behind it."""
+    if rng.random() < 0.2:
+        return mutate_bytes(data, rng)
+    (length,) = struct.unpack_from("<I", data)
+    value, payload = json.loads(data[4 : 4 + length]), data[4 + length :]
+    for _ in range(rng.choice((0, 1, 1, 2, 4))):
+        places = [(owner, name) for owner, name in _nodes(value) if isinstance(owner[name], int | float)]
+        if places and rng.random() < 0.8:
+            owner, name = rng.choice(places)
+            owner[name] = rng.choice(_IN_FRAMES)
+        else:
+            value = mutate_json(value, rng)
+    text = json.dumps(value).encode("utf-8", "replace")
+    if rng.random() < 0.3:
+        payload = mutate_bytes(payload or b"\0", rng)
+    return struct.pack("<I", len(text)) + text + payload
 
 
 def _zipped(files: dict[str, bytes]) -> bytes:
@@ -677,6 +707,41 @@ def ome_seeds() -> list[bytes]:
     return [text.encode() for text in texts]
 
 
+@cache
+def frame_seeds() -> list[bytes]:
+    """Write a message of each kind; those that draw have a mask of 4 x 20 pixels."""
+    from segkit.annotate.messages import pack
+
+    def of_image(op: str, **more: Any) -> dict[str, Any]:
+        return {"op": op, "image": "a", "seq": 1, **more}
+
+    mask, area = bytes([255] * 10), {"corner": [2, 4], "shape": [4, 20], "value": 1}
+    names = [
+        {"value": value, "name": name, "colour": colour}
+        for value, name, colour in ((0, "background", "#1f77b4"), (1, "object", "#ff7f0e"))
+    ]
+    return [
+        *(pack({"op": op, "image": image}) for op in ("open", "suggest") for image in "ab"),
+        pack({"op": "view", "image": "a", "box": [0, 0, 16, 20]}),
+        pack(of_image("stroke", stroke="1", **area), mask),
+        pack(of_image("draw_object", **area), mask),
+        pack(of_image("grow_object", at=[16, 20], reach=6.0, value=None)),
+        pack(of_image("classify_object", at=[16, 20], value=1)),
+        *(
+            pack(of_image(op, points=[[16, 20], [20, 24]]))
+            for op in ("accept_object", "delete_object", "merge_objects", "split_objects")
+        ),
+        *(pack(of_image(op)) for op in ("undo", "redo", "accept", "accept_objects")),
+        pack({"op": "classes", "classes": names}),
+        pack({"op": "axes", "axes": "ZYX"}),
+        pack({"op": "settings", "live": False, "source": "strokes"}),
+        pack({"op": "object_settings", "depth": 0.5, "smallest": 4.0, "fill_holes": True}),
+        *(pack({"op": op}) for op in ("check_labels", "cancel_run", "cancel_network")),
+        *(pack({"op": op}) for op in ("train_network", "export")),
+        pack({"op": "segment", "images": None, "output": None, "retrain": False}),
+    ]
+
+
 # --- Campaign -------------------------------------------------------------------------------------
 
 TARGETS: dict[str, tuple[Callable[[bytes], str], Callable[[bytes, random.Random], bytes]]] = {
@@ -687,12 +752,15 @@ TARGETS: dict[str, tuple[Callable[[bytes], str], Callable[[bytes, random.Random]
     "zarr": (read_zarr, mutate_zarr),
     "outlines": (read_outlines, mutate_outlines),
     "ome": (read_ome, mutate_ome),
+    "frame": (read_frame, mutate_frame),
 }
 # Sound files that are made; of the others some are kept.
 MADE = {"image": image_seeds, "zarr": zarr_seeds, "outlines": outline_seeds, "ome": ome_seeds}
+MADE |= {"frame": frame_seeds}
 GUIDED = "model_file"
 # Of a campaign; the others are read in the short form only.
-INPUTS = {"model_file": 1_000_000, "image": 20_000, "zarr": 1000, "outlines": 20_000, "ome": 20_000}
+INPUTS = {"model_file": 1_000_000, "image": 100_000, "zarr": 10_000, "outlines": 100_000, "ome": 100_000}
+INPUTS |= {"frame": 100_000}
 
 
 def seeds_of(target: str) -> list[bytes]:
@@ -854,7 +922,11 @@ def run(study: Study) -> None:
 def fuzz(rows: list[Row]) -> str:
     """Tabulate what was read of each kind of input."""
     titles = {"model_file": "model files", "image": "images", "zarr": "OME-Zarr"}
-    titles |= {"outlines": "outlines", "ome": "metadata of OME-TIFF"}
+    titles |= {
+        "outlines": "outlines",
+        "ome": "metadata of OME-TIFF",
+        "frame": "messages to the page's server",
+    }
     table = [
         (
             titles[row["target"]],

@@ -1,4 +1,4 @@
-"""Kill train, predict, evaluate and benchmark at random, and check that nothing is torn, lost or different afterwards.
+"""Kill train, predict, evaluate, benchmark and annotate at random; check that nothing is torn, lost or different afterwards.
 
     python -m benchmarks kills
 
@@ -6,7 +6,8 @@ An episode runs a command, kills it, runs it again (--resume, --overwrite), perh
 Half of the kills come after a random time, half at a random step of writing a file: before its folder is made, half way
 through its content, before it is on the disk, before and after it gets its name. After each kill every file with a visible
 name must be whole, and none that was there before may be missing. At the end all files equal those of an undisturbed run,
-except the times that a benchmark tells. Needs a system that can fork.
+except the times that a benchmark tells. A training of networks goes on by the same command. Strokes are drawn by the session
+behind `segkit annotate`; after a kill all of those are looked for that were told to be saved. Needs a system that can fork.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tifffile
 from PIL import Image
 
@@ -38,15 +40,25 @@ from segkit._common import files as write
 from segkit.cli.commands import main as segkit_main
 from segkit.cli.phantom import make_demo_set
 from segkit.images import write_image, write_mask
+from segkit.live import FeatureCache, LiveSession, Project, Saved
 from segkit.segmentation.segmenter import load
 
 # Kills of each command among 1,000: a run of a benchmark takes seconds, as its methods are further processes.
-SHARES = {"predict": 400, "evaluate": 250, "train": 250, "benchmark": 100}
+SHARES = {"predict": 320, "evaluate": 150, "train": 220, "networks": 60, "annotate": 150, "benchmark": 100}
+TITLES = {"networks": "`segkit train`, networks", "annotate": "drawing in `segkit annotate`"}
 STEPS = ("folder", "half", "sync", "rename", "renamed")
 _SMALL = ["--set", "bank.name=multiscale", "--set", "bank.sigma_max=3", "--set", "selection.n_features=8"]
 _SMALL += ["--set", "selection.pixels=400", "--set", "training.pixels=600"]
 _ONE_METHOD = ["--methods", "forest", "--set", "forest.n_estimators=4", "--set", "forest.training_pixels=400"]
 _ONE_METHOD += ["--train-sizes", "1", "--seeds", "2"]
+# Long enough to write its state once.
+_NETWORKS = ["--set", "bank={name: tuned, weights: random, n_folds: 2, n_steps: 54, pyramid: [1]}"]
+_NETWORKS += ["--set", "training.pixels=600"]
+# Images, and those of them to train on.
+N_IMAGES, N_TRAIN = 10, 4
+# Strokes, in turn on the images and none over another; their size, first column, and the pause in seconds after each.
+_STROKES, _SIZE, _COLUMN, _PAUSE = 30, (3, 20), 10, 0.02
+_TOLD = ".told"  # file of the strokes that were told to be saved
 _TIMES = ("fit_seconds", "predict_seconds", "peak_memory_mib", "written", "machine")
 _LONGEST = 120.0  # seconds
 # An episode goes on to another kill, unless chance stops it.
@@ -61,6 +73,8 @@ class Command:
     arguments: list[str]
     go_on: list[str]
     output: Path
+    run: Callable[[], object] = segkit_main
+    lost: Callable[[Path], list[str]] = lambda _: []  # further faults of the folder after a kill
     seconds: float = 0.0
     n_steps: int = 1
     expected: dict[str, str] = field(default_factory=dict)
@@ -68,9 +82,9 @@ class Command:
 
 def commands(folder: Path) -> list[Command]:
     """Make small images, and the commands that work on them."""
-    images, masks = make_demo_set(10, shape=(64, 72))
+    images, masks = make_demo_set(N_IMAGES, shape=(64, 72))
     for index, (image, mask) in enumerate(zip(images, masks, strict=True)):
-        part = "train" if index < 4 else "test"
+        part = "train" if index < N_TRAIN else "test"
         write_image(folder / part / "images" / f"{index}.png", image)
         write_mask(folder / part / "masks" / f"{index}.png", 255 * mask)
     data = {part: [str(folder / part / kind) for kind in ("images", "masks")] for part in ("train", "test")}
@@ -113,16 +127,82 @@ def commands(folder: Path) -> list[Command]:
             ["--resume"],
             out["benchmark"],
         ),
+        Command(
+            "networks",
+            ["train", *data["train"], "-o", str(out["networks"] / "model.segkit"), *_NETWORKS],
+            ["--overwrite"],
+            out["networks"],
+        ),
+        Command(
+            "annotate",
+            [],
+            [],
+            out["annotate"],
+            partial(draw, folder / "test" / "images", out["annotate"], folder / "cache"),
+            lost_strokes,
+        ),
     ]
 
 
+def draw(images: Path, output: Path, cache: Path) -> None:
+    """Draw the strokes that were not yet told to be saved, as the page does, and note what is told."""
+    told, drawn = _told(output), dict[str, dict[int, int]]()
+
+    def note(event: object) -> None:
+        if isinstance(event, Saved):
+            saved = [stroke for stroke, version in list(drawn[event.key].items()) if version <= event.version]
+            with (output / _TOLD).open("a") as file:
+                file.write("".join(f"{stroke}\n" for stroke in saved))
+
+    with Project(images, output) as project, LiveSession(project, cache=FeatureCache(cache)) as session:
+        session.subscribe(note)
+        for stroke in range(_STROKES):
+            if stroke not in told:
+                place, row, value = _stroke(stroke)
+                key = project.images[place].key
+                of_image = drawn.setdefault(key, {})
+                session.open(key)
+                session.paint(key, (row, _COLUMN), np.ones(_SIZE, dtype=bool), value, stroke=stroke)
+                of_image[stroke] = project.labels(key).version
+                time.sleep(_PAUSE)
+
+
+def lost_strokes(output: Path) -> list[str]:
+    """List the strokes that were told to be saved and are not in the label images."""
+    lost = []
+    for stroke in sorted(_told(output)):
+        place, row, value = _stroke(stroke)
+        labels = output / "masks" / f"{N_TRAIN + place}.png"
+        height, width = _SIZE
+        pixels = np.asarray(Image.open(labels)) if labels.exists() else np.zeros((0, 0))
+        drawn = pixels[row : row + height, _COLUMN : _COLUMN + width]
+        if drawn.size != height * width or (drawn != value).any():
+            lost.append(f"lost: stroke {stroke}")
+    return lost
+
+
+def _told(output: Path) -> set[int]:
+    path = output / _TOLD
+    return {int(line) for line in path.read_text().split("\n")[:-1]} if path.exists() else set()
+
+
+def _stroke(number: int) -> tuple[int, int, int]:
+    """Return the place of the image, the first row and the class of a stroke."""
+    turn, place = divmod(number, N_IMAGES - N_TRAIN)
+    return place, 4 + 8 * turn, turn % 2
+
+
 def run_command(
-    arguments: list[str], *, kill_after: float | None = None, kill_at: tuple[int, str] | None = None
+    arguments: list[str],
+    run: Callable[[], object] = segkit_main,
+    *,
+    kill_after: float | None = None,
+    kill_at: tuple[int, str] | None = None,
 ) -> int:
     """Run a command in a fork of this process, and return its exit status; killed, it is negative."""
     child = os.fork()
     if child == 0:
-        _run_here(arguments, kill_at)
+        _run_here(arguments, run, kill_at)
     deadline = time.monotonic() + (_LONGEST if kill_after is None else kill_after)
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
@@ -137,7 +217,7 @@ def run_command(
         time.sleep(0.002)
 
 
-def _run_here(arguments: list[str], kill_at: tuple[int, str] | None) -> None:
+def _run_here(arguments: list[str], run: Callable[[], object], kill_at: tuple[int, str] | None) -> None:
     """Be the command, and end with its exit status."""
     status = 1
     try:
@@ -147,7 +227,7 @@ def _run_here(arguments: list[str], kill_at: tuple[int, str] | None) -> None:
         if kill_at is not None:
             _watch_steps(_killer(*kill_at))
         sys.argv = ["segkit", *arguments]
-        segkit_main()
+        run()
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -236,8 +316,8 @@ def _digest(path: Path) -> str:
     elif path.name == "results.csv":
         rows = list(csv.DictReader(io.StringIO(content.decode())))
         content = json.dumps([_without_times(row) for row in rows]).encode()
-    elif path.name == "index.html" and (path.parent / "units").exists():  # it tells the times
-        content = b""
+    elif path.name == "progress.json" or (path.name == "index.html" and (path.parent / "units").exists()):
+        content = b""  # they tell of times
     return hashlib.sha256(content).hexdigest()
 
 
@@ -252,7 +332,7 @@ def learn(command: Command) -> None:
     shutil.rmtree(command.output, ignore_errors=True)
     command.output.mkdir(parents=True)
     start = time.monotonic()
-    status = run_command(command.arguments)
+    status = run_command(command.arguments, command.run)
     command.seconds = time.monotonic() - start
     if status != 0:
         raise RuntimeError(f"segkit {command.name} ends with status {status} undisturbed")
@@ -271,10 +351,10 @@ def episode(command: Command, chance: random.Random) -> dict[str, Any]:
         arguments = [*command.arguments, *(command.go_on if attempt else [])]
         if chance.random() < 0.5:
             how = "time"
-            status = run_command(arguments, kill_after=chance.uniform(0, 1.05 * command.seconds))
+            status = run_command(arguments, command.run, kill_after=chance.uniform(0, 1.05 * command.seconds))
         else:
             how = chance.choice(STEPS)
-            status = run_command(arguments, kill_at=(chance.randint(1, command.n_steps), how))
+            status = run_command(arguments, command.run, kill_at=(chance.randint(1, command.n_steps), how))
         if status != -signal.SIGKILL:
             faults += [] if status == 0 else [f"exit status {status} in attempt {attempt}"]
             break
@@ -284,10 +364,11 @@ def episode(command: Command, chance: random.Random) -> dict[str, Any]:
         faults += [
             f"torn: {path.name}: {fault}" for path in visible(command.output) if (fault := fault_of(path))
         ]
+        faults += command.lost(command.output)
         there = now
         if chance.random() < _STOPS:
             break
-    status = run_command([*command.arguments, *command.go_on])
+    status = run_command([*command.arguments, *command.go_on], command.run)
     faults += [] if status == 0 else [f"exit status {status} at the end"]
     found = digests(command.output)
     faults += [
@@ -331,7 +412,7 @@ def kills(rows: list[Row]) -> str:
     by_command = {row["command"]: row for row in flat(rows)}
     lines = ["| command | kills | runs until the end | torn, lost or different files |", "|---|---|---|---|"]
     lines += [
-        f"| `segkit {name}` | {entry['kills']:,} | {entry['episodes']:,} | {len(entry['faults'])} |"
+        f"| {TITLES.get(name, f'`segkit {name}`')} | {entry['kills']:,} | {entry['episodes']:,} | {len(entry['faults'])} |"
         for name, entry in by_command.items()
     ]
     steps = sum((Counter(entry["by_step"]) for entry in by_command.values()), Counter())

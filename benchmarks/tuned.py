@@ -1,10 +1,11 @@
 """Networks trained on the images: what the kernel machine, fixed filters, scales and symmetries are worth beside them.
 
     python -m benchmarks tuned --data DATA --weights WEIGHTS [--sets ...] [--seeds N] [--train-sizes ...]
-        [--work WORK] [--device auto|cpu|cuda]
+        [--work WORK] [--device auto|cpu|cuda] [--long]
 
 DATA holds a folder for each set with images/, masks/ and, where images belong together, groups.csv; WEIGHTS holds those of
-MobileNetV2. With --work networks are kept: a run that was cut goes on, and one for other ways trains none.
+MobileNetV2. With --work networks are kept: a run that was cut goes on, and one for other ways trains none. With --long the
+networks are those of `configs/tuned-long.yaml`.
 
 Splits are those of `segkit benchmark`. In a split the networks of `configs/tuned.yaml` are trained once, and all ways to use
 them (`WAYS`) are tested on the same maps. A row holds of each way and test image the pixels by truth and prediction, row by
@@ -47,6 +48,7 @@ from segkit.images import Dataset, load_pairs
 from segkit.segmentation.segmenter import Segmenter
 
 SETS = (*KINDS["development"], *KINDS["first look"])
+LONG = "tuned-long"
 WAYS = {
     "recipe": "**`--config tuned`**: the first of the next two that does better held out",
     "learnt": "logits and multiscale filters, kernel machine",
@@ -64,6 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--train-sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--work", type=Path, help="folder that keeps the networks")
     parser.add_argument("--device", help="of the networks and wavelets")
+    parser.add_argument("--long", action="store_true", help="networks of configs/tuned-long.yaml")
 
 
 def run(study: Study) -> None:
@@ -81,17 +84,23 @@ def run(study: Study) -> None:
             study.row(where, partial(measure, made_up, options, 2, 0))
         return
     options = [f"bank.0.banks.0.weights={study.weight('mobilenet_v2')}"]
+    longer = {"config": LONG} if study.options.long else {}
     splits = product(range(study.seeds or 3), study.options.train_sizes, study.sets or SETS)
     with device(study.options.device):
         for seed, n_train, name in splits:
-            where = {"set": name, "n_train": n_train, "seed": seed}
+            where = {"set": name, "n_train": n_train, "seed": seed} | longer
             work = study.options.work
-            state = work and work / f"{name}-{n_train}-{seed}.training"
-            study.row(where, partial(measure, study.folder(name), options, n_train, seed, state))
+            state = work and work / f"{'-'.join(map(str, where.values()))}.training"
+            study.row(where, partial(measure, study.folder(name), options, n_train, seed, state, **longer))
 
 
 def measure(
-    folder: Path, options: Sequence[str], n_train: int, seed: int, state: Path | None = None
+    folder: Path,
+    options: Sequence[str],
+    n_train: int,
+    seed: int,
+    state: Path | None = None,
+    config: str = "tuned",
 ) -> dict[str, Any]:
     """Train the networks on a split, or read them from a file if it is there, and use them in all ways."""
     data = load_pairs(folder / "images", folder / "masks", labels=LABELS.get(folder.name))
@@ -99,12 +108,12 @@ def measure(
     split = few_shot_split(
         data.stems, n_train, seed, groups=read_groups(groups, data.stems) if groups.exists() else None
     )
-    config = Config.load(shipped("tuned"), [*options, f"seed={seed}"])
+    settings = Config.load(shipped(config), [*options, f"seed={seed}"])
     train, test = (_part(data, stems) for stems in (split.train, split.test))
     with at_once(state) as trained:
         machines = {
-            way: Config.from_options(config.model_dump() | {"bank": bank}).build()
-            for way, bank in _banks(config).items()
+            way: Config.from_options(settings.model_dump() | {"bank": bank}).build()
+            for way, bank in _banks(settings).items()
         }
         for machine in machines.values():
             machine.fit(*train, label_map=data.label_map)
@@ -217,11 +226,14 @@ def _expected(machine: Segmenter, images: Mapping[str, FloatArray]) -> dict[str,
 
 
 def scores_by_set(rows: Iterable[Row]) -> dict[str, Scores]:
-    """Arrange mean IoU as `benchmarks.segmentation.scores_of` does, with ways as methods, beside those of two networks."""
+    """Arrange mean IoU as `benchmarks.segmentation.scores_of` does, with ways as methods, beside those of two networks.
+
+    The recipe of networks that were trained for longer is a way of its own.
+    """
     found: dict[str, Any] = {}
     for row in rows:
-        where = row["where"]
-        for way, images in row["figures"]["images"].items():
+        where, ways = row["where"], row["figures"]["images"]
+        for way, images in ({LONG: ways["recipe"]} if _is_long(row) else ways).items():
             own = found.setdefault(where["set"], {}).setdefault((way, where["n_train"]), {})
             own.update({(where["seed"], stem): score_of(counts)[0] for stem, counts in images.items()})
     theirs = scores_of(row for row in read("segmentation") if row["where"]["method"] == NETWORKS)
@@ -249,6 +261,18 @@ def tuned(rows: list[Row]) -> str:
     return "\n".join(parts)
 
 
+def tuned_long(rows: list[Row]) -> str:
+    """Compare networks that were trained for longer with those of the recipe, on the splits that both ran."""
+    table = []
+    for n_train in SIZES:
+        for name, found in shared_by(scores_by_set(rows), ("recipe", LONG), n_train).items():
+            means = [f"{_mean_over({name: found}, way, n_train):.3f}" for way in (LONG, "recipe")]
+            gap = gap_of({name: found}, LONG, "recipe", n_train)
+            table.append((n_train, _titled(name, found, n_train), *means, broken(str(gap))))
+    header = ("training images", "set (splits)", "`tuned-long`", "`tuned`", "difference")
+    return markdown_table(header, table)
+
+
 def tuned_ways(rows: list[Row]) -> str:
     """Compare the ways to use the networks: means over the sets, and differences to the kernel machine on logits."""
     parts = []
@@ -271,7 +295,7 @@ def tuned_coverage(rows: list[Row]) -> str:
     for name in SETS:
         held = []
         for row in rows:
-            if row["where"]["set"] == name:
+            if row["where"]["set"] == name and not _is_long(row):
                 for stem, (iou, *interval) in row["figures"]["expected"].items():
                     counts = row["figures"]["images"]["recipe"][stem]
                     true = _object_iou(counts)
@@ -296,11 +320,15 @@ def tuned_seconds(rows: list[Row]) -> str:
     """Tabulate the processor's seconds for the test images, divided by the forest's."""
     table = []
     for row in rows:
-        if (seconds := row["figures"].get("seconds")) is not None:
+        if (seconds := row["figures"].get("seconds")) is not None and not _is_long(row):
             ratios = [seconds[way] / seconds["forest"] for way in ("learnt", "quick", "filters")]
             scales = ", ".join(f"{scale:g}" for scale in row["figures"]["scales"])
             table.append((row["where"]["set"], scales, *(f"{ratio:.2f}" for ratio in ratios)))
     return markdown_table(("set", "scales", "all networks", "`--quick`", "the default"), table)
+
+
+def _is_long(row: Row) -> bool:
+    return row["where"].get("config") == LONG
 
 
 def _object_iou(counts: Sequence[int]) -> float:
@@ -323,6 +351,7 @@ def _under(n_train: int, table: str) -> str:
 
 TABLES = {
     "tuned": tuned,
+    "tuned_long": tuned_long,
     "tuned_ways": tuned_ways,
     "tuned_coverage": tuned_coverage,
     "tuned_seconds": tuned_seconds,

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from benchmarks import fuzz
+from benchmarks.frames import Page
 from benchmarks.fuzz import CORPUS, TARGETS, replay, seeds_of
 
 
@@ -20,6 +21,7 @@ from benchmarks.fuzz import CORPUS, TARGETS, replay, seeds_of
         ("zarr", 12, {"read", "refused"}),
         ("outlines", 400, {"read", "refused"}),
         ("ome", 400, {"read", "refused"}),
+        ("frame", 200, {"answered", "refused", "refused, connection closed"}),
     ],
 )
 def test_inputs_are_accepted_or_refused_in_words(target, n_mutations, outcomes):
@@ -28,9 +30,17 @@ def test_inputs_are_accepted_or_refused_in_words(target, n_mutations, outcomes):
     assert len(found) > 1
 
 
-@pytest.mark.parametrize("target", fuzz.MADE)
+@pytest.mark.parametrize("target", fuzz.MADE.keys() - {"frame"})
 def test_files_that_are_damaged_are_sound_before(target):
     assert {TARGETS[target][0](data) for data in seeds_of(target)} == {"read"}
+
+
+def test_messages_that_are_damaged_are_sound_before():
+    """All but merging and splitting objects where none are."""
+    page = Page()
+    found = [page.answer(data) for data in seeds_of("frame")]
+    assert found.count("refused") <= 2
+    assert set(found) == {"answered", "refused"}
 
 
 def test_an_error_of_another_kind_comes_out(monkeypatch):
