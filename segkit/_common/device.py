@@ -89,13 +89,16 @@ def _found(name: str) -> str:
 
 
 @contextmanager
-def card_has_room() -> Iterator[None]:
-    """Turn torch's error of a full card into one line."""
-    import torch
-
+def told_if_full() -> Iterator[None]:
+    """Turn torch's error of full memory into a MemoryError, and that of a full graphics card into one line."""
     try:
         yield
-    except torch.cuda.OutOfMemoryError as error:
-        raise InputError(
-            "the memory of the graphics card is full: give --device cpu (Python: segkit.device('cpu')), or smaller images"
-        ) from error
+    except RuntimeError as error:  # torch itself may not be loaded
+        if "DefaultCPUAllocator" in str(error):
+            raise MemoryError from error
+        if type(error).__name__ == "OutOfMemoryError":
+            raise InputError(
+                "the memory of the graphics card is full: give --device cpu (Python: segkit.device('cpu')), or smaller "
+                "images"
+            ) from error
+        raise

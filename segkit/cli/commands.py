@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from segkit import __version__
+from segkit._common.device import told_if_full
 from segkit.cli import INTERRUPTED, Stopped, terminated_as_by_ctrl_c
 from segkit.cli.options import WORKERS
 from segkit.cli.terminal import QUIET, echo, show_warning
@@ -130,7 +131,7 @@ def main() -> None:
     """Run the command line: status 2 and one line for every error that segkit raises, 130 after Ctrl-C."""
     warnings.showwarning = show_warning
     try:
-        with terminated_as_by_ctrl_c():
+        with terminated_as_by_ctrl_c(), told_if_full():
             app()
     except SystemExit as end:
         if end.code == INTERRUPTED:
@@ -139,7 +140,7 @@ def main() -> None:
     except Stopped as stop:
         echo(f"segkit: interrupted: {stop}", err=True)
         sys.exit(INTERRUPTED)
-    except (SegkitError, OSError, ValueError, TypeError, MemoryError) as error:
+    except (SegkitError, OSError, ValueError, TypeError, MemoryError, ImportError) as error:
         if "--debug" in sys.argv:
             raise
         echo(f"segkit: {_explain(error)}", err=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
 from segkit._common import FloatArray
-from segkit._common.device import card_has_room, torch_device
+from segkit._common.device import told_if_full, torch_device
 from segkit.errors import ConfigError, InputError
 from segkit.features.base import FeatureMaps, as_image
 from segkit.features.networks import (
@@ -170,7 +170,7 @@ class ConvNetBank(NetworkBank):
         views = three_channels(as_image(image[tile.seen]), self.channel_mode)
         for (view, scale), own in tasks.items():
             of_node = {task.layer.node: task for task in own}
-            with card_has_room():
+            with told_if_full():
                 batch = as_batch(views[view], *PREPROCESSING[self.preprocessing]).to(torch_device())
                 for node, output in self._outputs(batch, scale, list(of_node)):
                     task, values = of_node[node], output[0].cpu().numpy()
@@ -187,12 +187,11 @@ class ConvNetBank(NetworkBank):
         import torch
 
         try:
-            if scale != 1:
-                batch = _shrink(batch, scale)
-            batch = batch.contiguous(memory_format=torch.channels_last)
-            yield from self._loaded().outputs(batch, nodes)
-        except torch.cuda.OutOfMemoryError:
-            raise
+            with told_if_full():
+                if scale != 1:
+                    batch = _shrink(batch, scale)
+                batch = batch.contiguous(memory_format=torch.channels_last)
+                yield from self._loaded().outputs(batch, nodes)
         # torch refuses maps of no pixels, and mirroring more pixels than there are, with this error.
         except RuntimeError as error:
             height, width = batch.shape[2:]

@@ -15,7 +15,7 @@ from pydantic import Field
 from scipy.fft import next_fast_len
 
 from segkit._common import FloatArray
-from segkit._common.device import card_has_room, torch_device
+from segkit._common.device import told_if_full, torch_device
 from segkit.errors import ConfigError
 from segkit.features.base import Channel, FeatureMaps, FilterBank, as_image
 from segkit.features.options import check_options
@@ -353,7 +353,7 @@ def _scatter(layers: _Layers, plane: FloatArray, halo: int, out: dict[_Path, Flo
         (margin, stride * next_fast_len(-(-(size + 2 * margin) // stride)) - size - margin)
         for size in plane.shape
     ]
-    with card_has_room():
+    with told_if_full():
         signal = torch.from_numpy(np.pad(plane, padding, mode="reflect")).to(torch_device())
         for path, values in _propagate(layers, signal, _tree(out), set(out)):
             first = margin // grids[len(path)].stride

@@ -17,7 +17,7 @@ from pydantic import Field
 from scipy.fft import next_fast_len
 
 from segkit._common import FloatArray
-from segkit._common.device import card_has_room, torch_device
+from segkit._common.device import told_if_full, torch_device
 from segkit._common.memory import require_bytes
 from segkit._common.threads import in_threads
 from segkit.errors import ConfigError
@@ -280,7 +280,7 @@ def _of_kymatio(
     )
 
     def transform(plane: FloatArray, wanted: NDArray[np.intp]) -> FloatArray:
-        with torch.inference_mode(), card_has_room():
+        with torch.inference_mode(), told_if_full():
             signal = torch.from_numpy(plane).to(torch_device())
             coefficients = scattering.to(signal.device)(signal).cpu().numpy()
         inner = slice(_CELLS - 1, 1 - _CELLS)

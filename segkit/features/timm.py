@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from segkit._common import FloatArray
-from segkit._common.device import card_has_room, torch_device
+from segkit._common.device import told_if_full, torch_device
 from segkit.errors import ConfigError, InputError
 from segkit.features.backbone import Backbone, blocks_of, coarsest_stride, configuration, usual_window
 from segkit.features.base import FeatureMaps
@@ -173,7 +173,7 @@ class TimmBank(NetworkBank):
 
         found, window = configuration(self.network), self._window
         blocks = blocks_of(self.network, window)
-        with torch.inference_mode(), card_has_room():
+        with torch.inference_mode(), told_if_full():
             batch = as_batch(view, found.mean, found.std).to(torch_device())
             if batch.shape[-1] != window:
                 batch = functional.interpolate(

@@ -21,7 +21,7 @@ from skimage.measure import block_reduce
 
 from segkit._common import FloatArray, Progress, entries_under, pass_on
 from segkit._common.arrays import digest_arrays
-from segkit._common.device import card_has_room, torch_device
+from segkit._common.device import told_if_full, torch_device
 from segkit.errors import ConfigError, InputError, count
 from segkit.features.backbone import Backbone, usual_window
 from segkit.features.base import LEAST_PARTS, Channel, FeatureMaps, FilterBank, TiledBank, as_image
@@ -525,7 +525,7 @@ class TunedBank(TiledBank):
         total: Any = 0
         # each network sees some of the turned images: all pairs take longer and are no better
         n_passes = max(len(networks), len(symmetries))
-        with torch.inference_mode(), card_has_room():
+        with torch.inference_mode(), told_if_full():
             for number in range(n_passes):
                 network = networks[number % len(networks)].to(torch_device())
                 swaps, rows, cols = symmetries[number % len(symmetries)]

@@ -16,6 +16,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from segkit._common import FloatArray
+from segkit._common.device import told_if_full
 from segkit._common.files import saving
 from segkit._common.threads import in_threads
 from segkit.errors import ConfigError, OutputError
@@ -88,12 +89,13 @@ class Training:
         # one seed for each step, so that a resumed training draws the same crops
         rng = np.random.default_rng([self._seed, self.n_steps])
         images, ids = self._sampler.draw(self._batch_size, rng)
-        batch = self._prepare(images)
         self.network.rng = rng
-        loss = self._loss(self.network.train()(batch), torch.from_numpy(ids).long().to(batch.device))
-        self.optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.optimiser.step()
+        with told_if_full():
+            batch = self._prepare(images)
+            loss = self._loss(self.network.train()(batch), torch.from_numpy(ids).long().to(batch.device))
+            self.optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimiser.step()
         if self.schedule is not None:
             self.schedule.step()
         if self._averaged is not None:

@@ -4,8 +4,8 @@ import torch
 
 import segkit
 from segkit import ScatteringBank
-from segkit._common.device import torch_device
-from segkit.errors import ConfigError
+from segkit._common.device import told_if_full, torch_device
+from segkit.errors import ConfigError, InputError
 from segkit.features import ConvNetBank, ModuleBank, OrbitAveraged, TimmBank, TunedBank
 
 HAS_CARD = torch.cuda.is_available()
@@ -97,3 +97,19 @@ def test_a_card_gives_the_same_labels():
     expected = segmenter.fit([IMAGE], [mask]).predict(IMAGE)
     with segkit.device("cuda"):
         assert (segmenter.predict(IMAGE) == expected).mean() > 0.999
+
+
+def test_full_memory_is_told_and_other_errors_are_not_hidden():
+    with pytest.raises(MemoryError), told_if_full():
+        torch.empty(2**50, dtype=torch.uint8)
+    with pytest.raises(InputError, match="memory of the graphics card is full"), told_if_full():
+        raise torch.cuda.OutOfMemoryError
+    with pytest.raises(RuntimeError, match="another"), told_if_full():
+        raise RuntimeError("another")
+
+
+def test_a_network_without_memory_is_not_an_image_that_is_too_small(monkeypatch):
+    bank = BANKS["convnet"]()
+    monkeypatch.setattr(type(bank._loaded()), "outputs", lambda *_: iter([torch.empty(2**50)]))
+    with pytest.raises(MemoryError):
+        bank.dense(IMAGE)

@@ -272,6 +272,15 @@ def test_full_memory_is_one_line(folder, segkit, monkeypatch):
     )
 
 
+def test_a_library_that_cannot_be_loaded_is_one_line(folder, segkit, monkeypatch):
+    def broken(*_, **__):
+        raise ImportError("libx.so: failed to map segment from shared object")
+
+    monkeypatch.setattr("segkit.config.schema.load_pairs", broken)
+    told = "segkit: libx.so: failed to map segment from shared object (--debug shows where this came from)\n"
+    assert segkit(*train_arguments(folder))[::2] == (2, told)
+
+
 def test_inspect_model_and_folders(folder, model, segkit):
     code, out, _ = segkit("inspect", model)
     assert code == 0

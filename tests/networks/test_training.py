@@ -173,6 +173,13 @@ def training_weights(mine):
     return {name: value.clone() for name, value in mine.network.state_dict().items()}
 
 
+def test_a_step_without_memory_is_told():
+    greedy = training(network=nn.Conv2d(2, 2, 1))
+    greedy.network.register_forward_hook(lambda *_: torch.empty(2**50))
+    with pytest.raises(MemoryError):
+        greedy.step()
+
+
 def test_weights_are_copies():
     mine = trained(1)
     before = mine.weights

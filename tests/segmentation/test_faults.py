@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -124,3 +125,55 @@ def test_kills_leave_each_result_absent_or_whole_and_resume_does_the_rest(finish
     assert contents(out) == expected
     assert not list(out.rglob("*.part*"))
     assert {path.name for path in (out / ".segkit").iterdir()} == {"objects", "record"}
+
+
+PROGRAM_OF_LIMITS = """
+    import os, resource, sys
+    from segkit.cli.commands import main
+    model, images, out, more, *kilobytes = sys.argv[1:]
+
+    def run(name):
+        sys.argv = ["segkit", "predict", model, images, "-o", os.path.join(out, name), "-q", *more.split()]
+        try:
+            main()
+        except SystemExit as end:
+            return end.code or 0
+        return 0
+
+    run("first")  # imports, and threads
+    for number in kilobytes:
+        child = os.fork()
+        if child == 0:
+            pages = int(open("/proc/self/statm").read().split()[0])
+            limit = pages * os.sysconf("SC_PAGE_SIZE") + 1024 * int(number)
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+            os._exit(run(number))
+        print(number, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs the /proc of Linux")
+def test_full_memory_at_any_step_leaves_each_result_absent_or_whole_and_resume_does_the_rest(
+    finished, contents, cell_segmenter, tmp_path
+):
+    """The address space may grow by so many KiB after all is imported."""
+    expected, images = contents(finished / "out"), finished / "images"
+    kilobytes = [str(number) for number in (0, 512, 2048, 4096, 8192, 65536)]
+    given = [finished / "m.segkit", images, tmp_path, " ".join(f"--{option}" for option in ALL), *kilobytes]
+    arguments = [sys.executable, "-c", textwrap.dedent(PROGRAM_OF_LIMITS), *map(str, given)]
+    done = subprocess.run(
+        arguments, check=True, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    status = dict(line.split() for line in done.stdout.splitlines())
+    assert list(status) == kilobytes
+    assert "Traceback" not in done.stderr
+    assert "out of memory" in done.stderr
+    assert "2" in status.values()
+    assert status["65536"] == "0"
+    for number in kilobytes:
+        out = tmp_path / number
+        if out.exists():
+            assert are_whole(contents(out), expected), number
+        segment_folder(cell_segmenter, images, out, resume=True, **ALL)
+        assert contents(out) == expected, number
