@@ -759,8 +759,8 @@ MADE = {"image": image_seeds, "zarr": zarr_seeds, "outlines": outline_seeds, "om
 MADE |= {"frame": frame_seeds}
 GUIDED = "model_file"
 # Of a campaign; the others are read in the short form only.
-INPUTS = {"model_file": 1_000_000, "image": 100_000, "zarr": 10_000, "outlines": 100_000, "ome": 100_000}
-INPUTS |= {"frame": 100_000}
+INPUTS = {"frame": 100_000, "outlines": 100_000, "ome": 100_000, "image": 100_000, "zarr": 10_000}
+INPUTS |= {"model_file": 1_000_000}
 
 
 def seeds_of(target: str) -> list[bytes]:
