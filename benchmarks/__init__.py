@@ -8,6 +8,7 @@ STUDIES: dict[str, str] = {
     "objects": "benchmarks.objects",
     "strokes": "benchmarks.strokes",
     "afternoon": "benchmarks.afternoon",
+    "napari": "benchmarks.napari_afternoon",
     "advice": "benchmarks.advice",
     "coverage": "benchmarks.coverage",
     "calibration": "benchmarks.calibration",

@@ -78,8 +78,8 @@ class Afternoon:
         self.steps[name] = [round(a + b, 1) for a, b in zip(former, done, strict=True)]
 
 
-def spend(folder: Path, work: Path, n_strokes: int, options: list[str]) -> dict[str, Any]:
-    """Spend an afternoon with the images of a set."""
+def chosen_images(folder: Path, work: Path) -> tuple[list[str], dict[str, NDArray[Any]]]:
+    """Copy images of a set into a folder; return those to draw on, and the numbered objects of all."""
     stems = [path.stem for path in sorted((folder / "images").iterdir())][:N_IMAGES]
     drawn = sorted(set(split(folder, 0, N_DRAWN)[0]))
     stems = sorted({*stems[: N_IMAGES - len(drawn)], *drawn})
@@ -93,6 +93,12 @@ def spend(folder: Path, work: Path, n_strokes: int, options: list[str]) -> dict[
         truth[stem] = read_mask(mask)[0]
         if instances.name == "masks":
             truth[stem] = ndimage.label(truth[stem] > 0)[0]
+    return drawn, truth
+
+
+def spend(folder: Path, work: Path, n_strokes: int, options: list[str]) -> dict[str, Any]:
+    """Spend an afternoon with the images of a set."""
+    drawn, truth = chosen_images(folder, work)
     server, address = _start(work, options)
     browser = start_browser()
     try:
