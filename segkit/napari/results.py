@@ -107,6 +107,8 @@ class Results:
         active = layers.selection.active
         # as the painted labels, which lie over the image and have no axis of channels
         options = {"name": name, "metadata": {_MADE_BY_SEGKIT: True}, **like(made.labels)}
+        # results of a hidden image would lie over the one that is looked at
+        options["visible"] = shown.image.visible or shown.labels.visible
         shape = made.uncertainty.shape
         if name == UNCERTAINTY:
             # clear where there is no doubt, so that bright and dark images stay to be seen

@@ -389,6 +389,18 @@ def test_labels_made_wrong_are_marked(widget, viewer):
     rows, columns = np.nonzero(marked)
     assert np.hypot(rows - 30, columns - 15).min() < 9  # a piece of what was painted there
     assert viewer.layers.selection.active is labels
+    assert viewer.layers["segkit doubts"].visible
+
+
+def test_results_of_a_hidden_image_are_hidden(widget, viewer):
+    labels = begin(widget, viewer)
+    paint_both(labels)
+    settle(widget)
+    widget.image_choice.layer.visible = labels.visible = False
+    widget.check_labels()
+    assert until(lambda: "segkit doubts" in viewer.layers)
+    assert not viewer.layers["segkit doubts"].visible
+    assert viewer.layers["segkit prediction"].visible  # as it was
 
 
 def test_a_network_is_trained_shown_and_cancelled(widget, viewer):
