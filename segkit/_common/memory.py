@@ -60,6 +60,22 @@ def memory_limit(limit: int | str | None) -> Iterator[None]:
         _limits.pop()
 
 
+def limit_of_one(n_processes: int = 1) -> int | None:
+    """Return the limit of each of so many processes that share that of this one; None if there is none.
+
+    Raises a ConfigError if Python and the libraries would not fit.
+    """
+    if not _limits:
+        return None
+    share = _limits[-1] // n_processes
+    if share < _LEAST:
+        raise ConfigError(
+            f"memory limit {describe(_limits[-1])}: {describe(share)} for each of {n_processes} processes, at least "
+            f"{describe(_LEAST)} are needed: raise --memory-limit (Python: segkit.memory_limit), or take fewer workers"
+        )
+    return share
+
+
 def read_size(size: int | str) -> int:
     """Read a number of bytes, such as 2GiB, 500MB or 1.5g."""
     found = _SIZE.fullmatch(str(size))

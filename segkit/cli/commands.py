@@ -86,7 +86,8 @@ def _common(
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Memory of the whole program, such as 2GiB or 500MB. [default: half of what is free]",
+            help="Memory of the whole program, such as 2GiB or 500MB; local workers share it. "
+            "[default: half of what is free]",
         ),
     ] = None,
     device: Annotated[

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from segkit._common import Progress
 from segkit._common.device import device, device_name
+from segkit._common.memory import limit_of_one, memory_limit
 from segkit.errors import InputError
 from segkit.live.events import explain
 
@@ -68,7 +69,9 @@ class BackgroundWork:
             # forked, a process would hang in the first computation of torch, whose threads it lacks
             context = get_context("spawn")
             ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_do, args=(theirs, work, device_name()), daemon=True)
+            process = context.Process(
+                target=_do, args=(theirs, work, device_name(), limit_of_one()), daemon=True
+            )
             self._follower = threading.Thread(
                 target=self._follow, args=(process, ours, theirs, done), name="segkit-work", daemon=True
             )
@@ -164,7 +167,7 @@ class Reporter:
         self._send(Report(description, self._done, seconds_left))
 
 
-def _do(pipe: Connection, work: Callable[[Progress], Any], device_name: str) -> None:
+def _do(pipe: Connection, work: Callable[[Progress], Any], device_name: str, limit: int | None) -> None:
     """Do the work; runs in a process of its own."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     # Ctrl-C in the terminal is for the parent, which ends this process
@@ -172,7 +175,7 @@ def _do(pipe: Connection, work: Callable[[Progress], Any], device_name: str) -> 
     if hasattr(os, "nice"):  # not on Windows
         os.nice(_NICENESS)
     try:
-        with device(device_name), warnings.catch_warnings():
+        with device(device_name), memory_limit(limit), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             pipe.send(_Result(work(Reporter(pipe.send))))
     except Exception as error:

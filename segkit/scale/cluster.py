@@ -17,6 +17,7 @@ from joblib import cpu_count
 
 from segkit._common import Workers, is_whole
 from segkit._common.code import code_version
+from segkit._common.memory import limit_of_one
 from segkit.errors import ClusterError, ConfigError, count
 
 Item = TypeVar("Item")
@@ -90,9 +91,12 @@ class Cluster:
             opened.enter_context(_dask_options(self.timeout))
             address = self.scheduler
             if address == "local":
-                address = opened.enter_context(_start_workers(self.n_workers or cpu_count()))
+                n_workers = self.n_workers or cpu_count()
+                self._limit = limit_of_one(n_workers + 1)  # and this process
+                address = opened.enter_context(_start_workers(n_workers))
             else:
                 self._check_address(distributed)
+                self._limit = limit_of_one()  # of each: they may be on other machines
             self._client = opened.enter_context(self._connect(distributed, address))
             self._wait_for_workers(1 if self.n_workers is None else self.n_workers)
             self._count_workers()
@@ -146,7 +150,7 @@ class Cluster:
         from segkit.scale.worker import Deployed
 
         try:
-            self._client.register_plugin(Deployed(function, key), name=key)
+            self._client.register_plugin(Deployed(function, key, self._limit), name=key)
         except (OSError, TimeoutError, CancelledError) as error:
             raise self._lost() from error
 

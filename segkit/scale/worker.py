@@ -15,16 +15,17 @@ from typing import Any, ClassVar
 from distributed import WorkerPlugin
 from threadpoolctl import threadpool_limits
 
+from segkit._common.memory import memory_limit
 from segkit.errors import InputError
 
 
 class Deployed(WorkerPlugin):
-    """A function, as a plugin: each worker, those that start later too, unpickles it once."""
+    """A function, as a plugin: each worker, those that start later too, unpickles it once; and the worker's memory limit."""
 
     held: ClassVar[dict[str, Deployed]] = {}  # by this process
 
-    def __init__(self, function: Callable[[Any], Any], key: str) -> None:
-        self.function, self.key = function, key
+    def __init__(self, function: Callable[[Any], Any], key: str, limit: int | None) -> None:
+        self.function, self.key, self.limit = function, key, limit
         self.folder = Path.cwd()
 
     def setup(self, worker: object) -> None:  # noqa: ARG002 -- Dask gives it
@@ -64,8 +65,9 @@ def answer(key: str, item: Any) -> Answer:
         warnings.simplefilter("always")
         try:
             # paths are those of the client, and messages name them as the user gave them
-            with contextlib.chdir(Deployed.held[key].folder):
-                found, error = Deployed.held[key].function(item), None
+            held = Deployed.held[key]
+            with contextlib.chdir(held.folder), memory_limit(held.limit):
+                found, error = held.function(item), None
         except Exception as raised:  # the client decides what becomes of it
             found, error = None, raised
     told = tuple(str(one.message) for one in caught if one.category is UserWarning)

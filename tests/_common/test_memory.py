@@ -7,7 +7,15 @@ import psutil
 import pytest
 
 from segkit._common import memory as _memory
-from segkit._common.memory import bytes_free, bytes_left, bytes_used, memory_limit, read_size, require_bytes
+from segkit._common.memory import (
+    bytes_free,
+    bytes_left,
+    bytes_used,
+    limit_of_one,
+    memory_limit,
+    read_size,
+    require_bytes,
+)
 from segkit.errors import ConfigError, InputError
 from segkit.features import MultiscaleBank
 from segkit.features.tiles import whole
@@ -39,6 +47,16 @@ def test_a_limit_holds_within_its_block():
         with memory_limit("100MiB"):
             assert bytes_left() < 100 * 2**20
     assert abs(bytes_left() - outside) < 2**30
+
+
+def test_a_limit_is_shared():
+    assert limit_of_one(4) is None
+    with memory_limit("1GiB"):
+        assert [limit_of_one(n) for n in (1, 4, 16)] == [2**30, 2**28, 2**26]
+        with pytest.raises(
+            ConfigError, match=r"^memory limit 1.0 GiB: 60 MiB for each of 17 processes, at least 64 MiB"
+        ):
+            limit_of_one(17)
 
 
 def test_without_a_limit_half_of_what_is_free_is_used(monkeypatch):

@@ -19,6 +19,7 @@ import pytest
 
 from segkit._common import one_by_one
 from segkit._common.code import code_version
+from segkit._common.memory import limit_of_one, memory_limit
 from segkit.errors import ClusterError, ConfigError, InputError, OutputError
 from segkit.scale import Cluster
 from segkit.scale.cluster import workers_of
@@ -189,6 +190,22 @@ def count_threads_there(_):
 
 
 @pytest.mark.slow
+def test_local_workers_share_the_memory_limit():
+    with memory_limit("3GiB"), Cluster(n_workers=1) as cluster:
+        assert values(cluster.spread, tell_limit_there, [0]) == {0: 3 * 2**29}
+    with (
+        memory_limit("300MiB"),
+        pytest.raises(ConfigError, match="60 MiB for each of 5 processes"),
+        Cluster(n_workers=4),
+    ):
+        pass
+
+
+def tell_limit_there(_):
+    return limit_of_one()
+
+
+@pytest.mark.slow
 def test_an_item_whose_worker_dies_is_done_by_another(tmp_path):
     with Cluster(n_workers=2) as own:
         found = values(own.spread, Odd(tmp_path), [2, 4, 11, 6, 8])
@@ -262,7 +279,7 @@ def test_answers_hold_values_errors_and_warnings(monkeypatch):
     """In this process: what a worker does with an item."""
     from segkit.scale.worker import Deployed, answer
 
-    monkeypatch.setattr(Deployed, "held", {"key": Deployed(Odd(), "key")})
+    monkeypatch.setattr(Deployed, "held", {"key": Deployed(Odd(), "key", None)})
     assert answer("key", 2).value() == 4
     warned = answer("key", 3)
     assert (warned.value(), warned.warnings) == (9, ("three is odd",))
