@@ -10,13 +10,14 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from segkit.errors import InputError
+from segkit.errors import InputError, printable
 from segkit.images.outlines import IGNORED, REGION, Outline, Outlines, check_label_image
 from segkit.images.polygons import Polygon, trace
 from segkit.images.write import save_as
 
 # Types of objects of QuPath up to version 0.2, where they are the id of the feature.
 _OLD_TYPES = {f"Path{kind}Object": kind.lower() for kind in ("Annotation", "Detection", "Cell", "Tile")}
+_LONGEST_KIND = 40  # letters of a geometry's type in a message
 
 
 def outlines_from_geojson(content: Any, *, name: str = "GeoJSON") -> Outlines:
@@ -38,7 +39,7 @@ def _outlines(features: Iterable[Mapping[str, Any]]) -> Outlines:
         geometry = feature.get("geometry") or {}
         properties = feature.get("properties") or {}
         if not (polygons := _polygons(geometry)):
-            left_out[geometry.get("type") or "without geometry"] += 1
+            left_out[_kind(geometry)] += 1
             continue
         outline = Outline(
             polygons,
@@ -58,6 +59,14 @@ def _outlines(features: Iterable[Mapping[str, Any]]) -> Outlines:
         ignored=[outline for role, outline in outlines if role == "ignored"],
         kind="detections" if has_detections else "annotations" if has_annotations else "",
     )
+
+
+def _kind(geometry: Mapping[str, Any]) -> str:
+    """Name the kind of a geometry that has no area."""
+    kind = geometry.get("type") or "without geometry"
+    if not isinstance(kind, str):
+        raise TypeError(f"the type of a geometry is a {type(kind).__name__}")
+    return printable(kind[:_LONGEST_KIND])
 
 
 def _polygons(geometry: Mapping[str, Any]) -> list[Any]:

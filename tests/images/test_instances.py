@@ -558,7 +558,11 @@ TALL = [[[0, 0], [int("9" * 4000), 0], [5, 5]]]
             [feature([SQUARE], classification=["Tumor"])],
             "not GeoJSON ('list' object has no attribute 'get'), expected",
         ),
-        ([feature([SQUARE], kind={"a": 1})], "not GeoJSON (unhashable type: 'dict'), expected features"),
+        (
+            [feature([SQUARE], kind={"a": 1})],
+            "not GeoJSON (the type of a geometry is a dict), expected features",
+        ),
+        ([feature([SQUARE], kind=0.5)], "not GeoJSON (the type of a geometry is a float), expected features"),
         ([feature(TALL)], "outline with coordinates that are no pairs of finite numbers, expected"),
         (
             [feature([[[0, 0], [1e300, 0], [5, 5]]])],
@@ -566,7 +570,7 @@ TALL = [[[0, 0], [int("9" * 4000), 0], [5, 5]]]
         ),
         ([feature(5)], "outline with coordinates that are no pairs of finite numbers"),
     ],
-    ids=["geometry", "class", "type", "digits", "far", "number"],
+    ids=["geometry", "class", "type", "number type", "digits", "far", "number"],
 )
 def test_odd_geojson_is_refused_in_one_line(tmp_path, features, told):
     path = tmp_path / "a.geojson"
