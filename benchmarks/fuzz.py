@@ -1,10 +1,10 @@
 """Fuzzing of what reads what strangers send: files, and messages to the page's server.
 
-``python -m benchmarks fuzz [--sets TARGET ...]`` is the campaign on all but configurations and meanings of mask values. That
-on model files is guided by coverage (atheris, in the extra ``fuzz``): inputs that reached something new, and faults, are kept
-in .fuzz. The others are sound inputs that were damaged; input i is the same on every machine. An input may be accepted or
-refused by an error of the SegkitError family. Anything else, more than 5 seconds, or more memory than the limit is a fault:
-the input is kept beside the corpus, and the result counts it.
+``python -m benchmarks fuzz [--sets TARGET ...]`` is the campaign on all but configurations and meanings of mask values.
+That on model files is guided by coverage (atheris, in the extra ``fuzz``): inputs that reached something new, and faults,
+are kept in .fuzz. The others are sound inputs that were damaged; input i is the same on every machine. An input may be
+accepted or refused by an error of the SegkitError family. Anything else, more than 5 seconds, or more memory than the limit
+is a fault: the input is kept beside the corpus, and the result counts it.
 
 Mutations know the structure of a file: they change bytes, JSON or arrays, and mend digests and sums afterwards, so that what
 lies behind them is reached. Without atheris they serve the short form among the tests.
