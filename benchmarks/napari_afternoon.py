@@ -168,22 +168,22 @@ def spend(
             hand.press(lambda: widget.save_model(model), 2)
             hand.until(lambda: model.exists() and not widget._task.is_alive())
             hand.settle()
+        with hand.step("segment all by the command"):
+            command = [
+                sys.executable,
+                "-m",
+                "segkit",
+                "predict",
+                model,
+                work / "plate",
+                "-o",
+                work / "out",
+                "--objects",
+            ]
+            subprocess.run([*map(str, command), "--quiet"], check=True)
     finally:
         widget.shut_down()
         viewer.close()
-    with hand.step("segment all by the command"):
-        command = [
-            sys.executable,
-            "-m",
-            "segkit",
-            "predict",
-            model,
-            work / "plate",
-            "-o",
-            work / "out",
-            "--objects",
-        ]
-        subprocess.run([*map(str, command), "--quiet"], check=True)
     with (work / "out" / "images.csv").open(newline="") as file:
         found = sum(int(row["count"]) for row in csv.DictReader(file))
     return {

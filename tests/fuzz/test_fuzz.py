@@ -30,7 +30,7 @@ def test_inputs_are_accepted_or_refused_in_words(target, n_mutations, outcomes):
     assert len(found) > 1
 
 
-@pytest.mark.parametrize("target", fuzz.MADE.keys() - {"frame"})
+@pytest.mark.parametrize("target", [target for target in fuzz.MADE if target != "frame"])
 def test_files_that_are_damaged_are_sound_before(target):
     assert {TARGETS[target][0](data) for data in seeds_of(target)} == {"read"}
 
