@@ -31,6 +31,8 @@ _Tree = dict[tuple[int, int], "_Tree"]
 _Layers = tuple["Module", ...]
 
 _MOST_PATHS = 20_000
+# Images are padded by a cell of the last layer on each side, so large cells would take more time than the image.
+_LARGEST_CELL = 64
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,12 @@ class ModuleBank(FilterBank):
             raise ConfigError(
                 f"{len(layers)} modules, none of them with an output: "
                 f"expected one or more; set output='delta' or 'lowpass'"
+            )
+        cell = math.prod(layer.factor for layer in layers)
+        if cell > _LARGEST_CELL:
+            raise ConfigError(
+                f"{len(layers)} modules whose factors make cells of {cell} pixels: at most {_LARGEST_CELL} can be computed; "
+                "give smaller factors"
             )
         n_paths = _count_paths(layers, frequency_decreasing=self.frequency_decreasing)
         if n_paths > _MOST_PATHS:

@@ -211,6 +211,14 @@ def test_paths_are_counted_without_being_listed(decreasing):
         assert _count_paths(modules, frequency_decreasing=decreasing) == len(bank.channels(1))
 
 
+def test_cells_larger_than_any_image_needs_are_refused():
+    """A model file of a stranger asked for half a minute to segment 64 x 64 pixels."""
+    ModuleBank((Module(n_scales=1, factor=8),) * 2).channels(1)
+    for modules in ((Module(factor=65),), (Module(n_scales=1, factor=2),) * 7, (Module(factor=10**9),)):
+        with pytest.raises(ConfigError, match="at most 64 can be computed; give smaller factors"):
+            ModuleBank(modules).channels(1)
+
+
 def test_more_paths_than_can_be_computed_are_refused():
     """At once: a list of these would be longer than memory."""
     for modules in ((Module(n_scales=10, n_angles=64),) * 9, (Module(n_scales=3, n_angles=64),) * 3):
