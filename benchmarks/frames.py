@@ -39,8 +39,8 @@ class Page:
         folder = Path(self._folder.name)
         for name, image in zip("ab", make_demo_set(2, shape=SIZE)[0], strict=True):
             write_image(folder / "images" / f"{name}.png", image)
-        project = Project(folder / "images", folder / "out")
-        self._session = LiveSession(project, cache=FeatureCache(folder / "cache"))
+        self._project = Project(folder / "images", folder / "out")
+        self._session = LiveSession(self._project, cache=FeatureCache(folder / "cache"))
         self._session.open("a")
         for row, value in _STROKES:
             self._session.paint("a", (row, 4), np.ones((4, 20), dtype=bool), value)
@@ -48,7 +48,7 @@ class Page:
         self._session.live = False
         self._faults: list[str] = []
         self._session.subscribe(self._note)
-        self._shared = SharedSession(project, self._session)
+        self._shared = SharedSession(self._project, self._session)
         self._session.subscribe(self._shared.listen)
         self._loop, self._tab, self._seq = asyncio.new_event_loop(), _Tab(), 0
         self._loop.run_until_complete(self._shared.add_tab(self._tab, "page"))
@@ -77,6 +77,13 @@ class Page:
         drawing = None if self._tab.image is None else self._shared.project.labels(self._tab.image)
         for _ in self._tab.take(drawing):
             pass
+
+    def close(self) -> None:
+        """End the session, and remove its folder."""
+        self._session.close()
+        self._project.close()
+        self._loop.close()
+        self._folder.cleanup()
 
     def _note(self, event: object) -> None:
         if isinstance(event, Failed) and event.message.startswith("unexpected"):

@@ -2,12 +2,22 @@
 
 import signal
 import sys
+from contextlib import closing
 
 import pytest
 
 from benchmarks import fuzz
-from benchmarks.frames import Page
+from benchmarks.frames import Page, opened_page
 from benchmarks.fuzz import CORPUS, TARGETS, replay, seeds_of
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _page():
+    """End the session that answered messages."""
+    yield
+    if opened_page.cache_info().currsize:
+        opened_page().close()
+        opened_page.cache_clear()
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of numbers that no model has
@@ -37,8 +47,8 @@ def test_files_that_are_damaged_are_sound_before(target):
 
 def test_messages_that_are_damaged_are_sound_before():
     """All but merging and splitting objects where none are."""
-    page = Page()
-    found = [page.answer(data) for data in seeds_of("frame")]
+    with closing(Page()) as page:
+        found = [page.answer(data) for data in seeds_of("frame")]
     assert found.count("refused") <= 2
     assert set(found) == {"answered", "refused"}
 
