@@ -33,6 +33,8 @@ _Layers = tuple["Module", ...]
 _MOST_PATHS = 20_000
 # Images are padded by a cell of the last layer on each side, so large cells would take more time than the image.
 _LARGEST_CELL = 64
+# Images are padded as far as atoms reach, and atoms are sampled there: 2^24 values take a second or two, and 64 MiB.
+_MOST_VALUES = 2**24
 
 
 @dataclass(frozen=True)
@@ -171,8 +173,7 @@ class ModuleBank(FilterBank):
     @property
     def halo(self) -> int:
         """Distance in pixels up to which pixels affect a feature."""
-        layers, paths = self._network()
-        return max(_reach(layers, path) for path in paths)
+        return _halo(*self._network())
 
     @property
     def alignment(self) -> int:
@@ -231,7 +232,14 @@ class ModuleBank(FilterBank):
                 f"{len(layers)} modules with {n_paths:,} paths: at most {_MOST_PATHS:,} can be computed; give fewer "
                 f"modules, scales or angles"
             )
-        return layers, _output_paths(layers, frequency_decreasing=self.frequency_decreasing)
+        paths = _output_paths(layers, frequency_decreasing=self.frequency_decreasing)
+        n_atoms, halo = sum(layer.n_scales * layer.n_angles for layer in layers), _halo(layers, paths)
+        if n_atoms * (2 * halo) ** 2 > _MOST_VALUES:
+            raise ConfigError(
+                f"{len(layers)} modules with {n_atoms} atoms that reach {halo} pixels: too many to be computed; give fewer "
+                "scales or angles"
+            )
+        return layers, paths
 
 
 def _as_module(module: Module | Mapping[str, Any]) -> Module:
@@ -322,6 +330,11 @@ def _output_scale(layers: _Layers, path: _Path) -> float:
     """Compute the scale of the low-pass, in cells of the path's grid: pooled, unless the path is empty."""
     module = _output_module(layers, path)
     return module.n_scales - (math.log2(module.factor) if path else 0.0)
+
+
+def _halo(layers: _Layers, paths: Iterable[_Path]) -> int:
+    """Compute the distance in pixels up to which pixels affect any of the paths."""
+    return max(_reach(layers, path) for path in paths)
 
 
 def _reach(layers: _Layers, path: _Path) -> int:

@@ -219,6 +219,14 @@ def test_cells_larger_than_any_image_needs_are_refused():
             ModuleBank(modules).channels(1)
 
 
+@pytest.mark.parametrize("module", [Module(n_scales=8), Module("shearlet", n_scales=10, n_angles=2)])
+def test_atoms_larger_than_any_image_needs_are_refused(module):
+    """As for cells: ten scales of eight angles would take 80 GB for the atoms alone."""
+    ModuleBank((replace(module, n_scales=5),)).channels(1)
+    with pytest.raises(ConfigError, match="too many to be computed; give fewer scales or angles"):
+        ModuleBank((module,)).channels(1)
+
+
 def test_more_paths_than_can_be_computed_are_refused():
     """At once: a list of these would be longer than memory."""
     for modules in ((Module(n_scales=10, n_angles=64),) * 9, (Module(n_scales=3, n_angles=64),) * 3):
