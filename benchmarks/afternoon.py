@@ -215,20 +215,31 @@ def _work(
 
 def _grow_missing(page: Page, output: Path, name: str, truth: Any) -> int:
     """Grow the objects of the truth of which least is found, from their middles to their edges."""
-    found = read_mask(output / "results" / "objects" / f"{name}.tif")[0] > 0
+    missing = middles_of_missing(read_mask(output / "results" / "objects" / f"{name}.tif")[0], truth)
+    for middle, edge in missing:
+        page.choose("grow")
+        half = ((np.array(middle) + edge) / 2).tolist()
+        page.drag([list(middle), half, list(edge)], truth.shape)
+        page.settle()
+    return len(missing)
+
+
+def middles_of_missing(
+    found: NDArray[Any], truth: NDArray[Any]
+) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Find the objects of the truth of which least is found: the middle of each, and its farthest pixel."""
     sizes = np.bincount(truth.ravel())
-    covered = np.bincount(truth.ravel(), weights=found.ravel()) / np.maximum(sizes, 1)
+    covered = np.bincount(truth.ravel(), weights=(found > 0).ravel()) / np.maximum(sizes, 1)
     missing = [n for n in np.argsort(covered) if n and sizes[n] > 30 and covered[n] < 0.5][:MOST_GROWN]
+    ends = []
     for number in missing:
         mask = truth == number
         depth = ndimage.distance_transform_edt(np.pad(mask, 1))[1:-1, 1:-1]
         middle = np.array(np.unravel_index(depth.argmax(), depth.shape))
         pixels = np.argwhere(mask)
         edge = pixels[np.hypot(*(pixels - middle).T).argmax()]
-        page.choose("grow")
-        page.drag([middle.tolist(), ((middle + edge) / 2).tolist(), edge.tolist()], mask.shape)
-        page.settle()
-    return len(missing)
+        ends.append(((int(middle[0]), int(middle[1])), (int(edge[0]), int(edge[1]))))
+    return ends
 
 
 def _counts(output: Path) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""An afternoon in napari: strokes on three images, objects, doubts, a network, a model, and the folder by a command.
+"""An afternoon in napari: strokes on three images, objects corrected, doubts, a network, a model, and the folder.
 
     python -m benchmarks napari --data DATA [--weights WEIGHTS] [--sets ...] [--pictures FOLDER]
 
@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.afternoon import N_STROKES, chosen_images
+from benchmarks.afternoon import N_STROKES, chosen_images, middles_of_missing
 from benchmarks.markdown import markdown_table
 from benchmarks.rows import MissingDataError, Row, Study, flat
 from benchmarks.segmentation import write_made_up
@@ -33,7 +31,7 @@ from benchmarks.strokes import brush_path, largest
 SIZE = (1400, 900)
 _SECONDS = 3600
 _PLUGIN = ("segkit-bio", "segkit: segment from strokes")
-_OBJECTS, _PREDICTION = "segkit objects", "segkit prediction"
+_OBJECTS, _PREDICTION = "objects", "prediction"
 
 
 class Hand:
@@ -89,6 +87,13 @@ class Hand:
         self.until(lambda: widget.learning is None or widget.learning.session.wait(0.0))
         self.until(lambda: not widget._drawing.isActive() and not widget._news)
 
+    def show(self, stem: str) -> None:
+        """Choose an image, and hide the layers of all others."""
+        for layer in self.viewer.layers:
+            layer.visible = layer.name.startswith(stem)
+        self.viewer.reset_view()
+        self.press(lambda: self.widget.image_choice.choose(self.viewer.layers[stem]))
+
     def data(self, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """Return what a layer of results shows of the chosen image."""
         found = [layer for layer in self.viewer.layers if name in layer.name and layer.data.shape == shape]
@@ -131,22 +136,29 @@ def spend(
             hand.press(lambda: viewer.open([str(files[stem]) for stem in drawn]), 2)
         for stem, share in zip(drawn, np.array_split(np.arange(n_strokes), len(drawn)), strict=True):
             with hand.step("draw"):
-                for layer in viewer.layers:
-                    layer.visible = False
-                image = viewer.layers[stem]
-                image.visible = True
-                viewer.reset_view()
-                hand.press(lambda image=image: widget.image_choice.choose(image))
+                hand.show(stem)
                 hand.press(widget.new_labels)
                 hand.press(lambda: widget.live_box.setChecked(True), int(not widget.live_box.isChecked()))
                 labels, seen = widget.labels_choice.layer, set[int]()
                 for _ in share:
                     hand.draw(labels, np.where(truth[stem] > 0, 2, 1), seen)
-        shape = truth[drawn[-1]].shape
+        chosen = truth[drawn[0]]
+        shape = chosen.shape
         with hand.step("count objects"):
+            hand.show(drawn[0])
+            hand.settle()
             hand.press(widget.count_objects)
             hand.until(lambda: hand.data(_OBJECTS, shape).any())
             n_counted = len(np.unique(hand.data(_OBJECTS, shape))) - 1
+        with hand.step("correct objects"):
+            hand.press(lambda: widget.objects.tools.setCurrentText("grow"), 2)
+            missing = middles_of_missing(hand.data(_OBJECTS, shape), chosen)
+            for ends in missing:
+                hand.press(partial(widget.correct, "grow", list(ends)))
+                hand.until(lambda: widget._task is None)
+                hand.settle()
+            hand.press(lambda: widget.objects.tools.setCurrentIndex(0), 2)
+            n_corrected = len(np.unique(hand.data(_OBJECTS, shape))) - 1
         with hand.step("check labels"):
             hand.press(widget.check_labels)
             hand.until(lambda: widget._task is None or not widget._task.is_alive())
@@ -168,28 +180,24 @@ def spend(
             hand.press(lambda: widget.save_model(model), 2)
             hand.until(lambda: model.exists() and not widget._task.is_alive())
             hand.settle()
-        with hand.step("segment all by the command"):
-            command = [
-                sys.executable,
-                "-m",
-                "segkit",
-                "predict",
-                model,
-                work / "plate",
-                "-o",
-                work / "out",
-                "--objects",
-            ]
-            subprocess.run([*map(str, command), "--quiet"], check=True)
+        with hand.step("segment the folder"):
+            hand.press(lambda: widget.segment_folder(work / "plate"), 2)
+            hand.until(lambda: "segmented: " in widget.run.text())
+            hand.settle()
     finally:
         widget.shut_down()
         viewer.close()
-    with (work / "out" / "images.csv").open(newline="") as file:
+    with (work / "plate-segmented" / "images.csv").open(newline="") as file:
         found = sum(int(row["count"]) for row in csv.DictReader(file))
     return {
         "n_images": len(truth),
         "steps": hand.steps,
-        "counted": {"found": n_counted, "true": len(np.unique(truth[drawn[-1]])) - 1},
+        "counted": {
+            "found": n_counted,
+            "grown": len(missing),
+            "corrected": n_corrected,
+            "true": len(np.unique(chosen)) - 1,
+        },
         "objects": {
             "found": found,
             "true": sum(len(np.setdiff1d(np.unique(mask), [0])) for mask in truth.values()),
@@ -231,7 +239,8 @@ def napari_steps(rows: list[Row]) -> str:
         parts.append(markdown_table(["step", "seconds", "presses"], steps))
         parts.append(
             f"{row['n_images']} images of {row['set']}: {row['objects']['found']} objects found, {row['objects']['true']} "
-            "true.\n"
+            f"true. In the corrected one, {row['counted']['found']} before and {row['counted']['corrected']} after "
+            f"{row['counted']['grown']} corrections, {row['counted']['true']} true.\n"
         )
     return "\n".join(parts)
 

@@ -139,6 +139,10 @@ class ArrayProject(BaseProject):
         """Return the version of the label image of an image: in memory it needs no saving."""
         return self.labels(key).version
 
+    def unsaved(self) -> list[str]:
+        """List images whose labels need saving: none, in memory."""
+        return []
+
     def annotated(self) -> list[str]:
         """List the names of images with labels, in the order of `images`."""
         return [entry.key for entry in self.images if has_labels(self._drawings[entry.key].labels)]

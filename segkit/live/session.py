@@ -555,7 +555,7 @@ class LiveSession:
         Parameters
         ----------
         images : str or Path, optional
-            Folder of images, or one image; by default those of the project.
+            Folder of images, or one image; by default those of the project, which must have files.
         output : str or Path, optional
             Folder of the results, ``results`` in the folder of the project by default. What is up to date there stays.
         retrain : bool, default=True
@@ -565,17 +565,18 @@ class LiveSession:
         Raises
         ------
         InputError
-            As `export` does, if images are in memory, and if a folder is being segmented already. What is wrong with
-            the folders is told by a `Failed` event.
+            As `export` does, and if a folder is being segmented already. What is wrong with the folders is told by a
+            `Failed` event.
         """
-        if not isinstance(self.project, Project):
+        own = self.project.source if isinstance(self.project, Project) else None
+        if (images is None and own is None) or self.results is None:
             raise InputError(
-                "images in memory have no folder: export the model, and give it to segkit predict"
+                "images in memory have no folder: give a folder of images, and set project.output to one for the model"
             )
-        source = self.project.source if images is None else Path(images)
+        source = own if images is None else Path(images)
+        assert source is not None
         if not source.exists():
             raise InputError("no such folder: give one on the machine where segkit runs", source=source)
-        assert self.results is not None
         output = self.results if output is None else Path(output)
         self._refuse_labels(output)
         with self._news:
@@ -585,8 +586,8 @@ class LiveSession:
                 raise InputError("a folder is being segmented already: wait for its end, or cancel it")
             self._folders.training = Report()
             self._folders.cancelled.clear()
-        place, root = source.resolve(), self.project.source.resolve()
-        has_labels = place.is_relative_to(root) and bool(self.project.annotated())
+        place, root = source.resolve(), own and own.resolve()
+        has_labels = root is not None and place.is_relative_to(root) and bool(self.project.annotated())
         project = self.project.output if has_labels else None
         try:
             self._tell_run()
@@ -605,8 +606,8 @@ class LiveSession:
 
     def _refuse_labels(self, output: Path) -> None:
         """Refuse to write results among the labels."""
-        assert isinstance(self.project, Project)
-        for own in (self.project.masks, self.project.objects, self.project.output / _NETWORK):
+        assert self.project.output is not None
+        for own in (self.project.output / name for name in ("masks", "checked", _NETWORK)):
             if find_within([output], [own]):
                 raise InputError(f"{own} holds what you drew and trained: give another folder of results")
         if is_same(output, self.project.output):

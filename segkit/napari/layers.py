@@ -165,7 +165,7 @@ def predict_layer(segmenter: Segmenter, image: Image, *, channels: bool = False)
     for index in np.ndindex(*shape[:-2]):
         plane = image_plane(image, (*index, None, None), channels=channels)
         data[index] = segmenter.predict(to_float(plane, name=image.name))
-    return Labels(data, name="segkit prediction", **like(image, channels=channels))
+    return Labels(data, name=f"{image.name} prediction", **like(image, channels=channels))
 
 
 def check_shapes(image: Image, labels: Labels, *, channels: bool = False) -> None:

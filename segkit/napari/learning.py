@@ -22,6 +22,7 @@ from segkit.napari.layers import (
     check_shapes,
     class_names,
     image_plane,
+    index_of,
     labels_plane,
 )
 
@@ -50,6 +51,7 @@ class Learning:
         self.session.subscribe(listener)
         self.channels = channels
         self.planes: dict[str, TrainingPlane] = {}
+        self._held: dict[str, NDArray[np.uint8]] = {}
         self._n_channels: int | None = None
         self._opened: str | None = None
 
@@ -81,6 +83,8 @@ class Learning:
     def follow(self) -> None:
         """Pass on which labels were painted or erased since the last time."""
         for key, shown in list(self.planes.items()):
+            if key in self._held:
+                continue
             try:
                 check_shapes(shown.image, shown.labels, channels=self.channels)
             except InputError:  # told when it is shown
@@ -98,6 +102,24 @@ class Learning:
         for key, shown in list(self.planes.items()):
             if layer is shown.image or layer is shown.labels:
                 self.forget(key)
+
+    def hold(self, key: str) -> None:
+        """Do not follow what is painted in a plane until `release`: its labels are being changed from the other side."""
+        self._held[key] = self.project.labels(key).snapshot()[0]
+
+    def release(self, key: str) -> None:
+        """Write into the layer of a plane what has changed in its labels since `hold`; what was painted since stays."""
+        before, labels = self._held.pop(key), self.project.labels(key).snapshot()[0]
+        shown = self.planes.get(key)
+        if shown is not None and (changed := labels != before).any():
+            new = labels[changed]
+            shown.labels.data[index_of(shown.place)][changed] = np.where(new == UNLABELLED, 0, new)
+            shown.labels.refresh()
+
+    def segment(self, images: Path, output: Path) -> None:
+        """Train on all labels and segment a folder; the model, images and labels go to a folder beside the results."""
+        self.project.output = output.with_name(f"{output.name}-training")
+        self.session.segment_folder(images, output)
 
     def save(self, path: Path, progress: Progress | None = None) -> HandOver:
         """Train on all labels and write the model; images, labels and the command go to a folder beside it."""

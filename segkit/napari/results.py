@@ -17,8 +17,8 @@ from segkit.live import Prediction
 from segkit.napari.layers import BACKGROUND, index_of, like
 from segkit.napari.learning import TrainingPlane
 
-PREDICTION, UNCERTAINTY, OBJECTS = "segkit prediction", "segkit uncertainty", "segkit objects"
-DOUBTS = "segkit doubts"
+# Names of layers, after that of the image.
+PREDICTION, UNCERTAINTY, OBJECTS, DOUBTS = "prediction", "uncertainty", "objects", "doubts"
 _MADE_BY_SEGKIT = "segkit"
 
 
@@ -70,6 +70,12 @@ class Results:
             values[[top, bottom - 1], left:right] = number
         self.write(shown, DOUBTS, values)
 
+    def find(self, image: Image, name: str) -> Layer | None:
+        """Find one of the layers of an image."""
+        made = self._of.get(image)
+        layer = None if made is None else made.layers.get(name)
+        return layer if layer in self._viewer.layers else None
+
     def clear(self, shown: TrainingPlane) -> None:
         """Take the prediction of a plane away."""
         made = self._of.get(shown.image)
@@ -106,7 +112,11 @@ class Results:
             return made.layers[name]
         active = layers.selection.active
         # as the painted labels, which lie over the image and have no axis of channels
-        options = {"name": name, "metadata": {_MADE_BY_SEGKIT: True}, **like(made.labels)}
+        options = {
+            "name": f"{shown.image.name} {name}",
+            "metadata": {_MADE_BY_SEGKIT: True},
+            **like(made.labels),
+        }
         # results of a hidden image would lie over the one that is looked at
         options["visible"] = shown.image.visible or shown.labels.visible
         shape = made.uncertainty.shape

@@ -22,7 +22,6 @@ from qtpy.QtWidgets import (
     QComboBox,
     QFileDialog,
     QFormLayout,
-    QHBoxLayout,
     QLabel,
     QMainWindow,
     QProgressBar,
@@ -32,16 +31,29 @@ from qtpy.QtWidgets import (
 )
 
 from segkit.errors import InputError, SegkitError, count
-from segkit.live import Doubt, Expected, Failed, FeatureCache, HandOver, Network, Objects, Prediction, Status
+from segkit.live import (
+    Doubt,
+    Expected,
+    Failed,
+    FeatureCache,
+    HandOver,
+    Network,
+    Objects,
+    Patch,
+    Prediction,
+    Run,
+    Status,
+)
 from segkit.live.events import explain
 from segkit.napari.layers import BACKGROUND, Place, check_shapes, labels_shape, like
 from segkit.napari.learning import Learning, TrainingPlane
+from segkit.napari.objects_panel import TOOLS, ObjectsPanel, Pixels, as_row
 from segkit.napari.results import DOUBTS, OBJECTS, PREDICTION, Results, as_labels, is_made
 
 # Milliseconds without a change before painted labels are read, and between two updates of the layers.
 _PAUSE = 80
 _REFRESH = 40
-_TRAIN = "Train a network"
+_TRAIN, _SEGMENT = "Train a network", "Segment a folder…"
 _HELP = (
     "Paint label <b>1</b> on the background and <b>2</b>, <b>3</b>, … on what you look for: a class for each label. "
     "Label 0 means not annotated; the eraser takes annotation away. A few strokes are enough. "
@@ -105,13 +117,15 @@ class SegmentWidget(QWidget):
         self._predicted: dict[str, Prediction] = {}
         self._objects: dict[str, Objects] = {}
         self._followed: weakref.WeakSet[Layer] = weakref.WeakSet()
-        self._wants_objects: str | None = None
+        self._counted: set[str] = set()  # planes whose objects are shown
+        self._corrections: deque[tuple[str, Callable[[Learning, str], Patch | None]]] = deque()
         self._is_shut = False
         # what hinders learning, and what the session said last
         self._fault: str | None = None
         self._status = Status("idle", None, 1.0, "")
         self._news: deque[Any] = deque()
         self._task: threading.Thread | None = None
+        self._changing = False  # whether the task changes labels
         self._window: QMainWindow | None = None
         self._post = _ThreadBridge()
         self._post.arrived.connect(self._news_came, Qt.ConnectionType.QueuedConnection)
@@ -133,7 +147,7 @@ class SegmentWidget(QWidget):
         self.new_button = _button(
             "New", "Make an empty Labels layer of the size of the image", self.new_labels
         )
-        row = _row(self.labels_choice, self.new_button)
+        row = as_row(self.labels_choice, self.new_button)
         row.setStretch(0, 1)
         self.channels_box = QCheckBox("The first axis holds channels")
         self.channels_box.setToolTip(
@@ -154,13 +168,22 @@ class SegmentWidget(QWidget):
         self.predict_button = _button(
             "Predict now", "Learn once and predict the whole plane", self.predict_now
         )
-        self.objects_button = _button(
-            "Count objects", "Number the objects of the prediction", self.count_objects
-        )
+        self.objects = ObjectsPanel()
+        self.objects.count_button.clicked.connect(lambda _: self.count_objects())
+        self.objects.accept_button.clicked.connect(lambda _: self.accept_objects())
+        self.objects.undo_button.clicked.connect(lambda _: self.undo())
+        self.objects.corrected.connect(self.correct)
+        self.objects.changed.connect(self._set_objects)
+        self.objects.armed.connect(self._tool_chosen)
         self.save_button = _button(
             "Save model…", "Train on all labels and write a .segkit file", self._ask_and_save
         )
-        buttons = _row(self.predict_button, self.objects_button, self.save_button)
+        self.folder_button = _button(
+            _SEGMENT,
+            "Train on all labels, then segment and count all images of a folder",
+            self._ask_and_segment,
+        )
+        buttons = as_row(self.predict_button, self.save_button, self.folder_button)
         self.network_button = _button(
             _TRAIN,
             "Minutes instead of seconds; its prediction is shown until labels change",
@@ -171,13 +194,14 @@ class SegmentWidget(QWidget):
             "Mark labels that a model contradicts which has not seen them",
             self.check_labels,
         )
-        more_buttons = _row(self.network_button, self.check_button)
+        more_buttons = as_row(self.network_button, self.check_button)
 
-        # what goes on, what the last button gave, and how well it does
-        self.status, self.result, self.expected, self.network = (QLabel() for _ in range(4))
-        for label in (self.status, self.result, self.expected, self.network):
+        # what goes on, what the last button gave, how well it does, and what processes of their own do
+        self.status, self.result, self.expected, self.network, self.run = (QLabel() for _ in range(5))
+        for label in (self.status, self.result, self.expected, self.network, self.run):
             label.setWordWrap(True)
-        self.result.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        for label in (self.result, self.run):
+            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.progress = QProgressBar()
         self.progress.setRange(0, 100)
         self.progress.setTextVisible(False)
@@ -189,7 +213,8 @@ class SegmentWidget(QWidget):
         layout.addWidget(self.uncertainty_box)
         layout.addLayout(buttons)
         layout.addLayout(more_buttons)
-        for widget in (self.progress, self.status, self.expected, self.network, self.result):
+        layout.addWidget(self.objects)
+        for widget in (self.progress, self.status, self.expected, self.network, self.run, self.result):
             layout.addWidget(widget)
         layout.addStretch(1)
 
@@ -340,18 +365,77 @@ class SegmentWidget(QWidget):
             )
 
     def count_objects(self) -> None:
-        """Draw the numbered objects of the prediction in a Labels layer, and show how many there are."""
+        """Draw the numbered objects of the prediction in a Labels layer that follows it, and show how many there are."""
         with self._showing_errors():
             prediction = self._predicted.get(self._key or "")
             if self._key is None or prediction is None:
                 raise InputError("nothing is predicted yet: paint two labels or more, then Predict now")
             if prediction.classes[0] != BACKGROUND:
                 raise InputError(f"the background is unknown: paint some of it with label {BACKGROUND}")
-            self._wants_objects = self._key
+            self._counted.add(self._key)
             if self._key in self._objects:
                 self._show_objects(self._objects[self._key])
             else:
-                self.result.setText("Counting as soon as the whole plane is predicted")
+                self.objects.text.setText("Counting as soon as the whole plane is predicted")
+
+    def correct(self, tool: str, pixels: Pixels) -> None:
+        """Correct objects by the pixels that the mouse went over, (row, column) each; see `ObjectEditor`."""
+
+        def work(learning: Learning, key: str) -> Patch:
+            value = int(learning.planes[key].labels.selected_label)
+            return TOOLS[tool].correct(learning.session.objects, key, pixels, value)
+
+        self._correct(f"Correcting: {tool}", work)
+
+    def accept_objects(self) -> None:
+        """Accept all objects as they are, and label all else as background."""
+        self._correct("Accepting all objects", lambda learning, key: learning.session.objects.accept(key))
+
+    def undo(self) -> None:
+        """Take the last stroke or correction of the plane back."""
+        self._correct("Undoing", lambda learning, key: learning.session.undo(key))
+
+    def _correct(self, text: str, work: Callable[[Learning, str], Patch | None]) -> None:
+        """Let the session change labels, and write what has changed into their layer; one change after the other."""
+        with self._showing_errors():
+            if self._task is not None and self._changing:
+                self._corrections.append((text, work))
+                return
+            learning, key = self._begin()
+            self._in_background(
+                text, partial(work, learning, key), self._show_corrected, changing=(learning, key)
+            )
+
+    def _show_corrected(self, patch: Patch | None) -> None:
+        self.result.setText("There is nothing to undo" if patch is None else "")
+
+    def _corrected(self, learning: Learning, key: str) -> None:
+        """Follow what a correction has changed, then what was painted meanwhile."""
+        learning.release(key)
+        self._changed()
+
+    def _set_objects(self) -> None:
+        with self._showing_errors():
+            learning, _ = self._begin()
+            learning.session.set_objects(**self.objects.settings)
+
+    def _tool_chosen(self) -> None:
+        """Give the mouse to the chosen tool, in the layer of objects, or back to the brush."""
+        if self.objects.tool is not None and self._key not in self._counted:
+            self.count_objects()
+        for shown in [] if self.learning is None else self.learning.planes.values():
+            self._arm(shown)
+        labels = self.labels_choice.layer
+        if self.objects.tool is None and labels is not None:
+            self._viewer.layers.selection.active = labels
+
+    def _arm(self, shown: TrainingPlane) -> None:
+        layer = self._results.find(shown.image, OBJECTS)
+        if layer is None:
+            return
+        self.objects.arm(layer)
+        if self.objects.tool is not None and shown.image is self.image_choice.layer:
+            self._viewer.layers.selection.active = layer
 
     def train_network(self) -> None:
         """Train a network on all labels in a process of its own, or end the training that goes on."""
@@ -380,7 +464,7 @@ class SegmentWidget(QWidget):
             return
         first = doubts[0]
         self.result.setText(
-            f"{count(len(doubts), 'label')} may be wrong, marked in the layer {DOUBTS}, the surest with 1: in {first.key}, "
+            f"{count(len(doubts), 'label')} may be wrong, marked in a layer of {DOUBTS}, the surest with 1: in {first.key}, "
             f"label {first.value}, perhaps {first.predicted} ({first.share:.0%})."
         )
 
@@ -400,6 +484,29 @@ class SegmentWidget(QWidget):
             )
             if path:
                 self.save_model(path)
+
+    def segment_folder(self, images: str | Path) -> None:
+        """Train on all labels, then segment a folder of images and count their objects, in a folder beside it."""
+        with self._showing_errors():
+            learning, _ = self._begin()
+            folder = Path(images)
+            output = folder.with_name(f"{folder.name}-segmented")
+            self._in_background(
+                "Segmenting a folder",
+                partial(learning.segment, folder, output),
+                lambda _: self.result.clear(),
+            )
+
+    def _ask_and_segment(self) -> None:
+        with self._showing_errors():
+            learning, _ = self._begin()
+            state = learning.session.run.state
+            if state == "training":
+                learning.session.cancel_run()
+            elif state == "segmenting":
+                self._in_background("Ending it", learning.session.cancel_run, lambda _: self.result.clear())
+            elif path := QFileDialog.getExistingDirectory(self, "Folder of images"):
+                self.segment_folder(path)
 
     def shut_down(self) -> None:
         """Stop learning; no thread is left."""
@@ -490,7 +597,8 @@ class SegmentWidget(QWidget):
 
     def _stop(self) -> None:
         learning, self.learning, self._key = self.learning, None, None
-        self._predicted, self._objects, self._wants_objects = {}, {}, None
+        self._predicted, self._objects, self._counted = {}, {}, set()
+        self._corrections.clear()
         self._status = Status("idle", None, 1.0, "")
         if learning is not None:
             learning.session.close()
@@ -529,10 +637,12 @@ class SegmentWidget(QWidget):
                 self.expected.setText(_in_words(news))
             elif isinstance(news, Objects):
                 self._objects[news.key] = news
-                if news.key == self._wants_objects:
+                if news.key in self._counted:
                     self._show_objects(news)
             elif isinstance(news, Network):
                 self._show_network(news)
+            elif isinstance(news, Run):
+                self._show_run(news)
             elif isinstance(news, Failed):
                 self._show_error(news.message)
         for layer in changed.values():
@@ -566,11 +676,11 @@ class SegmentWidget(QWidget):
             self._results.clear(shown)
 
     def _show_objects(self, news: Objects) -> None:
-        self._wants_objects = None
         shown = self._shown_as(news.key)
         if shown is not None:
             self._results.write(shown, OBJECTS, news.labels)
-            self.result.setText(f"{count(news.count, 'object')} in {news.key}: {news.rule}")
+            self._arm(shown)
+            self.objects.show_objects(news)
 
     def _show_network(self, news: Network) -> None:
         is_training = news.state == "training"
@@ -579,6 +689,13 @@ class SegmentWidget(QWidget):
         by = {"network": "The network predicts. ", "kernel machine": "", "model": ""}[news.shown]
         share = f": {news.done:.0%}{left}" if is_training else ""
         self.network.setText(f"{by}{news.text}{share}" if news.state != "none" else "")
+
+    def _show_run(self, news: Run) -> None:
+        goes_on = news.state in ("training", "segmenting")
+        self.folder_button.setText("Cancel the folder" if goes_on else _SEGMENT)
+        left = "" if news.seconds_left is None else f", {news.seconds_left / 60:.0f} min left"
+        told = f"{news.text}: {news.done:.0%}{left}" if goes_on else f"{news.text}: {news.output}"
+        self.run.setText("\n".join([told, *news.notes]) if news.state != "none" else "")
 
     def _saved(self, written: HandOver) -> None:
         self.result.setText(
@@ -596,9 +713,20 @@ class SegmentWidget(QWidget):
     def _shown_as(self, key: str) -> TrainingPlane | None:
         return None if self.learning is None else self.learning.planes.get(key)
 
-    def _in_background(self, text: str, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+    def _in_background(
+        self,
+        text: str,
+        work: Callable[[], Any],
+        then: Callable[[Any], None],
+        *,
+        changing: tuple[Learning, str] | None = None,
+    ) -> None:
+        """Do work in a thread, then something with what it gave; it may be `changing` the labels of a plane."""
         if self._task is not None:
             raise InputError("segkit is still busy with the last request: wait until it is done")
+        self._changing = changing is not None
+        if changing is not None:
+            changing[0].hold(changing[1])
 
         def run() -> None:
             outcome: Any
@@ -608,12 +736,20 @@ class SegmentWidget(QWidget):
                 return
             except Exception as error:  # the thread must not die without a word
                 outcome = Failed(explain(error))
-            self._enqueue(partial(setattr, self, "_task", None))
+            if changing is not None:
+                self._enqueue(partial(self._corrected, *changing))
             self._enqueue(outcome)
+            self._enqueue(self._done)
 
         self.result.setText(text)
         self._task = threading.Thread(target=run, name="segkit-request", daemon=True)
         self._task.start()
+
+    def _done(self) -> None:
+        """Go on with what waits."""
+        self._task = None
+        if self._corrections:
+            self._correct(*self._corrections.popleft())
 
     def _show_text(self, text: str, done: float = 1.0) -> None:
         self.status.setText(text)
@@ -665,13 +801,6 @@ def _button(text: str, tip: str, call: Callable[[], None]) -> QPushButton:
     button.setToolTip(tip)
     button.clicked.connect(lambda _: call())
     return button
-
-
-def _row(*widgets: QWidget) -> QHBoxLayout:
-    row = QHBoxLayout()
-    for widget in widgets:
-        row.addWidget(widget)
-    return row
 
 
 def _visible(shown: TrainingPlane) -> tuple[int, int, int, int]:

@@ -215,6 +215,21 @@ def test_images_in_memory_have_no_folder(cache):
     with LiveSession(ArrayProject({"a": blobs((64, 80), 0)[0]}), cache=cache) as session:
         assert session.results is None
         assert "images in memory have no folder" in complaint(InputError, session.segment_folder)
+        assert "set project.output" in complaint(InputError, session.segment_folder, ".")
+
+
+def test_images_in_memory_train_for_a_folder(cache, folder, tmp_path, at_once):
+    image, truth = blobs((64, 80), 0)
+    project = ArrayProject(output=tmp_path / "training")
+    project.add("a", image, truth)
+    with LiveSession(project, cache=cache) as session:
+        with pytest.raises(InputError, match="holds what you drew"):
+            session.segment_folder(folder / "images", tmp_path / "training" / "masks")
+        session.segment_folder(folder / "images", tmp_path / "results")
+        assert session.run.state == "done"
+        assert not session.run.is_own
+    assert (tmp_path / "results" / "images.csv").is_file()
+    assert (tmp_path / "training" / "results.segkit").is_file()
 
 
 def test_an_opened_model_segments_as_it_is(project, cache, model, at_once):

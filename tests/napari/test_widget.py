@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from qtpy.QtWidgets import QApplication, QDockWidget, QMainWindow
 
 import segkit
 from segkit.errors import InputError
-from segkit.images import UNLABELLED
+from segkit.images import UNLABELLED, write_image
 from segkit.live import FeatureCache
 from segkit.live.background import Report
 from segkit.napari import predict_layer, train_on_layers
@@ -111,7 +112,7 @@ def begin(widget, viewer, image=None):
     return labels
 
 
-def predicted(viewer, name="segkit prediction"):
+def predicted(viewer, name="cells prediction"):
     return viewer.layers[name].data if name in viewer.layers else np.zeros(1)
 
 
@@ -156,7 +157,7 @@ def test_painting_makes_a_prediction(widget, viewer):
     paint_both(labels)
     assert until(lambda: is_right(predicted(viewer)))
     settle(widget)
-    assert [layer.name for layer in viewer.layers] == ["cells", "segkit prediction", "cells labels"]
+    assert [layer.name for layer in viewer.layers] == ["cells", "cells prediction", "cells labels"]
     assert viewer.layers.selection.active is labels
     assert widget.status.text() == "Up to date"
     assert not told()
@@ -195,11 +196,9 @@ def test_another_image_is_predicted_by_what_was_learnt(widget, viewer):
     assert widget.labels_choice.layer is None
     assert until(lambda: "press New" in widget.status.text())
     widget.new_labels()
-    assert until(lambda: predicted(viewer, "segkit prediction [1]").any())
+    assert until(lambda: predicted(viewer, "others prediction").any())
     settle(widget)
-    assert is_right(
-        predicted(viewer, "segkit prediction [1]"), np.where(two_tone((80, 64), seed=1) > 120, 2, 1)
-    )
+    assert is_right(predicted(viewer, "others prediction"), np.where(two_tone((80, 64), seed=1) > 120, 2, 1))
     widget.image_choice.setCurrentIndex(0)
     assert widget.labels_choice.layer is viewer.layers["cells labels"]
     assert not told()
@@ -229,18 +228,18 @@ def test_an_image_of_another_kind_begins_anew(widget, viewer):
     paint_both(widget.labels_choice.layer)
     settle(widget)
     assert widget.learning.project.annotated() == ["stained"]
-    assert is_right(predicted(viewer, "segkit prediction [1]"))
+    assert is_right(predicted(viewer, "stained prediction"))
     assert not told()
 
 
-@pytest.mark.parametrize("gone", ["cells", "cells labels", "segkit prediction"])
+@pytest.mark.parametrize("gone", ["cells", "cells labels", "cells prediction"])
 def test_layers_may_go_while_it_learns(widget, viewer, gone):
     paint_both(begin(widget, viewer))
     assert until(lambda: predicted(viewer).any())
     viewer.layers.remove(gone)
     settle(widget)
     assert not told()
-    if gone == "segkit prediction":
+    if gone == "cells prediction":
         viewer.layers["cells labels"].paint((2, 2), 1)
         assert until(lambda: predicted(viewer).any())
     else:
@@ -333,7 +332,7 @@ def test_the_first_axis_may_hold_channels(widget, viewer):
     labels.brush_size = 5
     widget.set_live(True)
     paint_both(labels)
-    assert until(lambda: is_right(predicted(viewer)))
+    assert until(lambda: is_right(predicted(viewer, "stains prediction")))
     assert widget.learning.project.image("stains").shape == (64, 80, 2)
     assert labels_shape(image, channels=True) == (64, 80)
 
@@ -354,26 +353,182 @@ def test_uncertainty_comes_and_goes(widget, viewer):
     assert until(lambda: predicted(viewer).any())
     widget.uncertainty_box.setChecked(True)
     settle(widget)
-    layer = viewer.layers["segkit uncertainty"]
+    layer = viewer.layers["cells uncertainty"]
     assert isinstance(layer, Image)
     assert layer.data[:, 38:42].mean() > layer.data[:, :20].mean()
     widget.uncertainty_box.setChecked(False)
     assert not layer.visible
 
 
-def test_objects_are_numbered_and_counted(widget, viewer):
+SQUARES = ((6, 8), (6, 48), (40, 28))
+
+
+def three_squares():
     image = two_tone(high=40)
-    for corner in ((6, 8), (6, 48), (40, 28)):
-        image[corner[0] : corner[0] + 16, corner[1] : corner[1] + 16] += 150
-    labels = begin(widget, viewer, image)
+    for row, column in SQUARES:
+        image[row : row + 16, column : column + 16] += 150
+    return image
+
+
+def begin_counting(widget, viewer):
+    """Count the squares; gives the layers of labels and objects."""
+    labels = begin(widget, viewer, three_squares())
     labels.data[8:20, 10:22] = labels.data[42:54, 30:42] = 2
     labels.data[26:36, :] = 1
     labels.refresh()
     assert until(lambda: predicted(viewer).any())
     widget.count_objects()
-    assert until(lambda: predicted(viewer, "segkit objects").any())
-    assert widget.result.text().startswith("3 objects in cells: no region is annotated as a whole. Each")
-    assert np.unique(viewer.layers["segkit objects"].data).tolist() == [0, 1, 2, 3]
+    assert until(lambda: predicted(viewer, "cells objects").any())
+    settle(widget)
+    return labels, viewer.layers["cells objects"]
+
+
+def drag(layer, *points):
+    """Press the button of the mouse at the first point, move it to the others, and let it go."""
+    event = SimpleNamespace(type="mouse_press", position=points[0], dims_displayed=(0, 1))
+    gestures = [callback(layer, event) for callback in layer.mouse_drag_callbacks]
+    types = ["mouse_press", *["mouse_move"] * (len(points) - 1), "mouse_release"]
+    for type_, position in zip(types, [*points, points[-1]], strict=True):
+        event.type, event.position = type_, position
+        for gesture in gestures:
+            next(gesture, None)
+
+
+def corrected(widget):
+    assert until(lambda: widget._task is None and not widget._news)
+    settle(widget)
+
+
+def test_objects_are_numbered_and_counted(widget, viewer):
+    labels, objects = begin_counting(widget, viewer)
+    assert widget.objects.text.text().startswith(
+        "3 objects in cells: no region is annotated as a whole. Each"
+    )
+    assert np.unique(objects.data).tolist() == [0, 1, 2, 3]
+    labels.data[40:60, 24:48] = 1  # the count follows
+    labels.refresh()
+    assert until(lambda: objects.data.max() == 2)
+    assert widget.objects.text.text().startswith("2 objects in cells")
+
+
+def test_objects_are_corrected_with_the_mouse(widget, viewer):
+    labels, objects = begin_counting(widget, viewer)
+    before = labels.data.copy()
+    widget.objects.tools.setCurrentText("split")
+    assert viewer.layers.selection.active is objects
+    assert not objects.mouse_pan
+    drag(objects, (2, 56), (12, 56), (26, 56))
+    corrected(widget)
+    assert objects.data.max() == 4
+    assert objects.data[12, 50] != objects.data[12, 62]
+    assert "4 objects in cells, 2 of them checked" in widget.objects.text.text()
+    assert labels.data[12, 50] == 2  # a correction is a label
+    widget.undo()
+    corrected(widget)
+    assert objects.data.max() == 3
+    np.testing.assert_array_equal(labels.data, before)
+    widget.objects.tools.setCurrentText("delete")
+    drag(objects, (14, 56))
+    corrected(widget)
+    assert objects.data.max() == 2
+    assert labels.data[14, 56] == 1
+    widget.objects.tools.setCurrentText("outline")
+    drag(objects, (4, 7), (24, 7), (24, 26), (4, 26))
+    corrected(widget)
+    [drawn] = np.unique(objects.data[5:24, 8:25])
+    assert np.count_nonzero(objects.data == drawn) == 21 * 20
+    widget.objects.tools.setCurrentText("merge")
+    drag(objects, (14, 16), (47, 35))
+    corrected(widget)
+    assert "these objects do not touch" in told()[-1]
+    widget.objects.tools.setCurrentText("accept")
+    drag(objects, (47, 35))
+    corrected(widget)
+    assert labels.data[47:49, 29].tolist() == [2, 2]
+    widget.objects.tools.setCurrentIndex(0)
+    assert viewer.layers.selection.active is labels
+    assert objects.mouse_pan
+    drag(objects, (14, 16))  # moves the picture
+    assert widget._task is None
+    assert len(told()) == 1
+
+
+def test_one_correction_after_the_other(widget, viewer):
+    """Nothing is lost when the mouse is faster than the session; strokes meanwhile stay."""
+    labels, objects = begin_counting(widget, viewer)
+    widget.objects.tools.setCurrentText("accept")
+    for row, column in SQUARES:
+        drag(objects, (row + 8, column + 8))
+    labels.data[30, 2:6] = 2
+    labels.refresh()
+    assert until(lambda: not widget._corrections)
+    corrected(widget)
+    assert "3 of them checked" in widget.objects.text.text()
+    assert labels.data[30, 2:6].tolist() == [2, 2, 2, 2]
+    known = widget.learning.project.labels("cells").labels
+    np.testing.assert_array_equal(known, np.where(labels.data == 0, UNLABELLED, labels.data))
+    assert not told()
+
+
+def test_an_object_gets_the_label_that_is_chosen(widget, viewer):
+    labels, objects = begin_counting(widget, viewer)
+    labels.data[60, 70:74] = 3
+    labels.refresh()
+    settle(widget)
+    labels.selected_label = 3
+    widget.objects.tools.setCurrentText("classify")
+    drag(objects, (14, 56))
+    corrected(widget)
+    assert labels.data[14, 56] == 3
+    widget.accept_objects()
+    corrected(widget)
+    assert (labels.data > 0).all()
+    assert not told()
+
+
+def test_objects_are_taken_apart_as_the_slider_says(widget, viewer):
+    _, objects = begin_counting(widget, viewer)
+    session = widget.learning.session
+    widget.objects.depth.setValue(0)
+    assert session.object_settings["depth"] == 0.01
+    widget.objects.smallest.setValue(2000)
+    assert until(lambda: not objects.data.any())
+    assert session.object_settings == {"depth": 0.01, "smallest": 2000.0, "fill_holes": None}
+    widget.objects.fill_box.setCheckState(Qt.CheckState.Checked)
+    assert session.object_settings["fill_holes"] is True
+    widget.objects.learnt_button.click()
+    assert set(session.object_settings.values()) == {None}
+    assert until(lambda: objects.data.max() == 3)
+    assert not told()
+
+
+def test_nothing_to_undo_is_said(widget, viewer):
+    begin(widget, viewer)
+    widget.undo()
+    assert until(lambda: widget.result.text() == "There is nothing to undo")
+
+
+def test_a_folder_is_segmented(widget, viewer, tmp_path, monkeypatch):
+    begin_counting(widget, viewer)
+    folder = tmp_path / "plate"
+    for name in ("a", "b"):
+        write_image(folder / f"{name}.png", three_squares() / 255)
+    session = widget.learning.session
+    # in this process; how work is done in another one is tested with the session
+    monkeypatch.setattr(
+        session._folders,
+        "start",
+        lambda work, prepare, done: (prepare(), done(work(lambda items, _: iter(items)))),
+    )
+    widget.segment_folder(folder)
+    assert until(lambda: widget.run.text().startswith("2 files segmented"))
+    assert until(lambda: widget.folder_button.text() == "Segment a folder…")
+    assert (tmp_path / "plate-segmented" / "images.csv").is_file()
+    assert segkit.load(tmp_path / "plate-segmented-training" / "results.segkit").label_map_.values == (1, 2)
+    assert until(lambda: widget._task is None)
+    widget.segment_folder(tmp_path / "none")
+    assert until(lambda: any("no such folder" in one for one in told()))
+    assert until(lambda: widget._task is None)
 
 
 def test_labels_made_wrong_are_marked(widget, viewer):
@@ -385,11 +540,11 @@ def test_labels_made_wrong_are_marked(widget, viewer):
     widget.check_labels()
     assert until(lambda: "may be wrong" in widget.result.text())
     assert "the surest with 1: in cells, label 2, perhaps 1" in widget.result.text()
-    marked = viewer.layers["segkit doubts"].data == 1
+    marked = viewer.layers["cells doubts"].data == 1
     rows, columns = np.nonzero(marked)
     assert np.hypot(rows - 30, columns - 15).min() < 9  # a piece of what was painted there
     assert viewer.layers.selection.active is labels
-    assert viewer.layers["segkit doubts"].visible
+    assert viewer.layers["cells doubts"].visible
 
 
 def test_results_of_a_hidden_image_are_hidden(widget, viewer):
@@ -398,9 +553,9 @@ def test_results_of_a_hidden_image_are_hidden(widget, viewer):
     settle(widget)
     widget.image_choice.layer.visible = labels.visible = False
     widget.check_labels()
-    assert until(lambda: "segkit doubts" in viewer.layers)
-    assert not viewer.layers["segkit doubts"].visible
-    assert viewer.layers["segkit prediction"].visible  # as it was
+    assert until(lambda: "cells doubts" in viewer.layers)
+    assert not viewer.layers["cells doubts"].visible
+    assert viewer.layers["cells prediction"].visible  # as it was
 
 
 def test_a_network_is_trained_shown_and_cancelled(widget, viewer):
