@@ -3,18 +3,19 @@
     python -m benchmarks figures --data DATA [--weights WEIGHTS]
 
 - demo: the scores that the command prints.
-- embedding (Figure 7, docs/embedding.png): pixels of a test image in the plane, by t-SNE of all channels, of random features
-  of Gaussian kernels of three widths, and of those of the recipe's own mixture of kernels.
+- embedding (Figure 7, docs/embedding.png): pixels of a test image in space, by t-SNE of all channels, of random features of
+  Gaussian kernels of three widths, and of those of the recipe's own mixture of kernels.
 - nuclei, sets (Figures 8 and 9, docs/maps-nuclei.png and docs/maps-sets.png): probability of the object at each pixel, and
-  where prediction and truth differ. The paper's rival there, an FCN, is not trained anew. Pictures are shown of the nuclei
-  only, for the licence of that set allows it.
+  where prediction and truth differ, beside a pixel forest and the paper's rival, an FCN (FCN-8s, on SqueezeNet instead of
+  VGG16). Pictures are shown of the nuclei only, for the licence of that set allows it.
 
 Models are trained on five images, split 0. The images shown are the first test images of the split, not chosen. Without
-weights no network is shown. Figure 10 is `comparisons.draw_spread`.
+weights neither networks nor the FCN are shown. Figure 10 is `comparisons.draw_spread`.
 """
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import tempfile
@@ -65,6 +66,7 @@ SHORT = {
     "segkit-networks": "segkit, two networks",
     "segkit-no-networks": "segkit, no networks",
     "forest": "pixel forest",
+    "fcn": "FCN",
 }
 # Of each method of the spread; the fifth colour is like the second in a file of few colours.
 OF_METHODS = (*COLOURS[:4], *COLOURS[5:])
@@ -74,7 +76,7 @@ _DPI = 110
 
 
 class Embedding(NamedTuple):
-    """Pixels in the plane: their class ids, and of each panel their places (n, 2)."""
+    """Pixels in space: their class ids, and of each panel their places (n, 3)."""
 
     labels: NDArray[Any]
     panels: dict[str, NDArray[Any]]
@@ -139,7 +141,7 @@ def trained_on(study: Study, folder: Path, method: str) -> Trained:
 
 
 def embed(trained: Trained, n_shown: int, n_known: int) -> tuple[dict[str, Any], Embedding]:
-    """Place pixels of the first test image in the plane, by several kernels.
+    """Place pixels of the first test image in space, by several kernels.
 
     The accuracy on these pixels, balanced, is that of a linear SVM trained on the same features of training images.
     """
@@ -163,7 +165,7 @@ def embed(trained: Trained, n_shown: int, n_known: int) -> tuple[dict[str, Any],
         "n_channels": known.channels.shape[1],
         "n_kept": known.kept.shape[1],
         "accuracy": {title: round(accuracy(*pair, *labels), 4) for title, pair in features.items()},
-    }, Embedding(labels[1], {title: _plane(pair[1]) for title, pair in features.items()})
+    }, Embedding(labels[1], {title: _places(pair[1]) for title, pair in features.items()})
 
 
 class _Pixels:
@@ -186,9 +188,9 @@ def accuracy(X: NDArray[Any], Z: NDArray[Any], y: NDArray[Any], truth: NDArray[A
     return float(balanced_accuracy_score(truth, svm.predict(Z / scale)))
 
 
-def _plane(features: NDArray[Any]) -> NDArray[Any]:
+def _places(features: NDArray[Any]) -> NDArray[Any]:
     perplexity = min(30.0, (len(features) - 1) / 3)
-    return TSNE(perplexity=perplexity, init="pca", random_state=SEED).fit_transform(features)
+    return TSNE(3, perplexity=perplexity, init="pca", random_state=SEED).fit_transform(features)
 
 
 def predict(trained: Trained, n_images: int) -> Iterator[tuple[str, float, Picture]]:
@@ -201,6 +203,11 @@ def predict(trained: Trained, n_images: int) -> Iterator[tuple[str, float, Pictu
         yield stem, round(iou, 4), Picture(image, truth, found, segmented.probability)
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--max-steps", type=int, default=400, help="of the FCN")
+    parser.add_argument("--device", default="auto", help="of the FCN")
+
+
 def run(study: Study) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         embedded, mapped, size, pictures = EMBEDDED, MAPPED, (N_SHOWN, N_KNOWN), ROOT / "docs"
@@ -211,7 +218,8 @@ def run(study: Study) -> None:
             write_made_up(study.data / "made-up")
         else:
             study.row({}, measure_demo, what="demo")
-        methods = METHODS if study.weights and not study.quick else METHODS[1:]
+        with_networks = study.weights and not study.quick
+        methods = METHODS if with_networks else METHODS[1:]
 
         def trained(name: str, method: str) -> Trained:
             return trained_on(study, study.folder(name), method)
@@ -227,7 +235,7 @@ def run(study: Study) -> None:
         for figure, (names, n_images) in mapped.items():
             pairs = []
             for name in names:
-                for method in methods:
+                for method in (*methods, "fcn") if with_networks else methods:
                     for stem, iou, picture in predict(trained(name, method), n_images):
                         where = trained(name, method).where(stem)
                         row = study.row(where, lambda iou=iou: {"mean_iou": iou}, what=figure)
@@ -236,20 +244,30 @@ def run(study: Study) -> None:
 
 
 def draw_embeddings(rows: Sequence[tuple[Mapping[str, Any], Embedding]], path: Path) -> None:
-    """Draw pixels in the plane, a row for each set and recipe, a column for each kernel."""
+    """Draw pixels in space, a row for each set and recipe, a column for each kernel."""
     titles = list(rows[0][1].panels)
     figure = Figure(figsize=(2 * len(titles), 2.25 * len(rows) + 0.4), layout="constrained")
-    axes = figure.subplots(len(rows), len(titles), squeeze=False)
+    axes = figure.subplots(len(rows), len(titles), squeeze=False, subplot_kw={"projection": "3d"})
     for (row, found), of_row in zip(rows, axes, strict=True):
         for title, place in zip(titles, of_row, strict=True):
             for index, name in enumerate(("background", "object")):
                 own = found.panels[title][found.labels == index]
                 colour = COLOURS[index]
                 place.scatter(*own.T, s=7, marker=MARKERS[index], color=colour, alpha=0.7, lw=0, label=name)
-            place.set(xticks=[], yticks=[], box_aspect=1)
-            place.set_xlabel(f"{100 * row['accuracy'][title]:.0f} % right", fontsize=9)
-            place.spines[:].set_color("0.8")
-        of_row[0].set_ylabel(f"{row['set']}\n{SHORT[row['method']]}", fontsize=9)
+            place.set(xticks=[], yticks=[], zticks=[], box_aspect=(1, 1, 1))
+            told = f"{100 * row['accuracy'][title]:.0f} % right"
+            place.text2D(0.5, -0.06, told, transform=place.transAxes, fontsize=9, ha="center")
+        of_row[0].text2D(
+            -0.05,
+            0.5,
+            f"{row['set']}\n{SHORT[row['method']]}",
+            transform=of_row[0].transAxes,
+            fontsize=9,
+            rotation=90,
+            ha="right",
+            va="center",
+            multialignment="center",
+        )
     for title, place in zip(titles, axes[0], strict=True):
         place.set_title(title, fontsize=10)
     figure.legend(
@@ -354,7 +372,7 @@ def demo(rows: list[Row]) -> str:
 
 
 def embedding(rows: list[Row]) -> str:
-    """Tabulate how well a linear SVM separates what each panel of the figure of pixels in the plane shows."""
+    """Tabulate how well a linear SVM separates what each panel of the figure of pixels in space shows."""
     found = flat(rows, "embedding")
     lines = [
         (
