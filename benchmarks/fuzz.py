@@ -206,7 +206,7 @@ def read_ome(data: bytes) -> str:
 
 def read_frame(data: bytes) -> str:
     """Read a message as the page's server does, and do what it asks for."""
-    from benchmarks.frames import opened_page
+    from benchmarks.page_session import opened_page
 
     return opened_page().answer(data)
 

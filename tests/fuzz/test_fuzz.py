@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from benchmarks import fuzz
-from benchmarks.frames import Page, opened_page
+from benchmarks.page_session import Page, opened_page
 from benchmarks.fuzz import CORPUS, TARGETS, replay, seeds_of
 
 
