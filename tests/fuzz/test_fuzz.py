@@ -7,8 +7,8 @@ from contextlib import closing
 import pytest
 
 from benchmarks import fuzz
-from benchmarks.page_session import Page, opened_page
 from benchmarks.fuzz import CORPUS, TARGETS, replay, seeds_of
+from benchmarks.page_session import Page, opened_page
 
 
 @pytest.fixture(scope="module", autouse=True)
