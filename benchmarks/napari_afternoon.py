@@ -78,7 +78,7 @@ class Hand:
             if time.monotonic() > end:
                 raise TimeoutError
             self._events()
-            time.sleep(0.01)
+            time.sleep(0.05)  # drawing in software takes a core if it is done all the time
 
     def settle(self) -> None:
         """Wait until all that was painted is learnt and shown."""
