@@ -250,7 +250,10 @@ class SegmentWidget(QWidget):
 
     def _layer_removed(self, event: Any) -> None:
         layer = event.value
-        if is_made(layer):
+        if is_made(layer):  # objects are counted again when it is asked for
+            planes = {} if self.learning is None else self.learning.planes
+            shown = {key for key, one in planes.items() if self._results.find(one.image, OBJECTS) is not None}
+            self._counted &= shown
             return
         self._leave(layer)
         if self.learning is not None:
@@ -678,8 +681,10 @@ class SegmentWidget(QWidget):
     def _show_objects(self, news: Objects) -> None:
         shown = self._shown_as(news.key)
         if shown is not None:
+            is_new = self._results.find(shown.image, OBJECTS) is None
             self._results.write(shown, OBJECTS, news.labels)
-            self._arm(shown)
+            if is_new:
+                self._arm(shown)
             self.objects.show_objects(news)
 
     def _show_network(self, news: Network) -> None:

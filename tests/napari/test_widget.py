@@ -409,6 +409,13 @@ def test_objects_are_numbered_and_counted(widget, viewer):
     labels.refresh()
     assert until(lambda: objects.data.max() == 2)
     assert widget.objects.text.text().startswith("2 objects in cells")
+    viewer.layers.remove(objects)
+    labels.data[62, :] = 1
+    labels.refresh()
+    settle(widget)
+    assert "cells objects" not in viewer.layers
+    widget.count_objects()
+    assert until(lambda: "cells objects" in viewer.layers)
 
 
 def test_objects_are_corrected_with_the_mouse(widget, viewer):
@@ -445,6 +452,11 @@ def test_objects_are_corrected_with_the_mouse(widget, viewer):
     drag(objects, (47, 35))
     corrected(widget)
     assert labels.data[47:49, 29].tolist() == [2, 2]
+    viewer.layers.selection.active = labels  # to draw a stroke in between
+    labels.data[62, :] = 1
+    labels.refresh()
+    corrected(widget)
+    assert viewer.layers.selection.active is labels
     widget.objects.tools.setCurrentIndex(0)
     assert viewer.layers.selection.active is labels
     assert objects.mouse_pan
