@@ -170,9 +170,9 @@ def spend(
                 "banks": [{"name": "tuned", "weights": weights}, {"name": "multiscale"}],
             }
             session._network_config = type(session._network_config).from_options({"bank": tuned})
+            session._put_network_aside()  # which was to have other options
             with hand.step("train a network"):
                 hand.press(widget.train_network)
-                hand.until(lambda: session.network.state != "idle")
                 hand.until(lambda: session.network.shown == "network")
                 hand.settle()
         model = work / "model.segkit"
