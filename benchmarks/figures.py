@@ -6,8 +6,8 @@
 - embedding (Figure 7, docs/embedding.png): pixels of a test image in space, by t-SNE of all channels, of random features of
   Gaussian kernels of three widths, and of those of the recipe's own mixture of kernels.
 - nuclei, sets (Figures 8 and 9, docs/maps-nuclei.png and docs/maps-sets.png): probability of the object at each pixel, and
-  where prediction and truth differ, beside a pixel forest and the paper's rival, an FCN (FCN-8s, on SqueezeNet instead of
-  VGG16). Pictures are shown of the nuclei only, for the licence of that set allows it.
+  where prediction and truth differ, beside a pixel forest, and on nuclei the paper's rival, an FCN (FCN-8s, on SqueezeNet
+  instead of VGG16). Pictures are shown of the nuclei only, for the licence of that set allows it.
 
 Models are trained on five images, split 0. The images shown are the first test images of the split, not chosen. Without
 weights neither networks nor the FCN are shown. Figure 10 is `comparisons.draw_spread`.
@@ -235,7 +235,7 @@ def run(study: Study) -> None:
         for figure, (names, n_images) in mapped.items():
             pairs = []
             for name in names:
-                for method in (*methods, "fcn") if with_networks else methods:
+                for method in (*methods, "fcn") if with_networks and figure == "nuclei" else methods:
                     for stem, iou, picture in predict(trained(name, method), n_images):
                         where = trained(name, method).where(stem)
                         row = study.row(where, lambda iou=iou: {"mean_iou": iou}, what=figure)
@@ -392,7 +392,7 @@ def maps(rows: list[Row]) -> str:
     shown = [row for kind in MAPPED for row in flat(rows, kind)]
     found = {(row["set"], row["image"], row["method"]): row["mean_iou"] for row in shown}
     cells = [
-        (*image, *(f"{found[(*image, method)]:.3f}" for method in SHORT if (*image, method) in found))
+        (*image, *(f"{found[key]:.3f}" if (key := (*image, method)) in found else "" for method in SHORT))
         for image in dict.fromkeys(key[:2] for key in found)
     ]
     return markdown_table(("set", "image", *SHORT.values()), cells)
