@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from napari.layers import Image, Labels, Layer
@@ -37,6 +37,7 @@ from segkit.live import (
     Failed,
     FeatureCache,
     HandOver,
+    LiveSession,
     Network,
     Objects,
     Patch,
@@ -96,6 +97,15 @@ class _LayerChoice(QComboBox):
         self.setCurrentIndex(found[0] if found else (-1 if self._layers else 0))
 
 
+class _Correction(NamedTuple):
+    """A change of the labels of a plane by its session, and what it is called."""
+
+    text: str
+    work: Callable[[LiveSession, str], Patch | None]
+    learning: Learning
+    key: str
+
+
 class _ThreadBridge(QObject):
     """Takes what other threads send to the thread of the window."""
 
@@ -118,7 +128,7 @@ class SegmentWidget(QWidget):
         self._objects: dict[str, Objects] = {}
         self._followed: weakref.WeakSet[Layer] = weakref.WeakSet()
         self._counted: set[str] = set()  # planes whose objects are shown
-        self._corrections: deque[tuple[str, Callable[[Learning, str], Patch | None]]] = deque()
+        self._corrections: deque[_Correction] = deque()  # those that wait
         self._is_shut = False
         # what hinders learning, and what the session said last
         self._fault: str | None = None
@@ -383,31 +393,35 @@ class SegmentWidget(QWidget):
 
     def correct(self, tool: str, pixels: Pixels) -> None:
         """Correct objects by the pixels that the mouse went over, (row, column) each; see `ObjectEditor`."""
-
-        def work(learning: Learning, key: str) -> Patch:
-            value = int(learning.planes[key].labels.selected_label)
-            return TOOLS[tool].correct(learning.session.objects, key, pixels, value)
-
-        self._correct(f"Correcting: {tool}", work)
+        labels = self.labels_choice.layer
+        value = BACKGROUND if labels is None else int(labels.selected_label)
+        self._correct(
+            f"Correcting: {tool}",
+            lambda session, key: TOOLS[tool].correct(session.objects, key, pixels, value),
+        )
 
     def accept_objects(self) -> None:
         """Accept all objects as they are, and label all else as background."""
-        self._correct("Accepting all objects", lambda learning, key: learning.session.objects.accept(key))
+        self._correct("Accepting all objects", lambda session, key: session.objects.accept(key))
 
     def undo(self) -> None:
         """Take the last stroke or correction of the plane back."""
-        self._correct("Undoing", lambda learning, key: learning.session.undo(key))
+        self._correct("Undoing", lambda session, key: session.undo(key))
 
-    def _correct(self, text: str, work: Callable[[Learning, str], Patch | None]) -> None:
+    def _correct(self, text: str, work: Callable[[LiveSession, str], Patch | None]) -> None:
         """Let the session change labels, and write what has changed into their layer; one change after the other."""
         with self._showing_errors():
+            correction = _Correction(text, work, *self._begin())
             if self._task is not None and self._changing:
-                self._corrections.append((text, work))
-                return
-            learning, key = self._begin()
-            self._in_background(
-                text, partial(work, learning, key), self._show_corrected, changing=(learning, key)
-            )
+                self._corrections.append(correction)
+            else:
+                self._start_correction(correction)
+
+    def _start_correction(self, correction: _Correction) -> None:
+        text, work, learning, key = correction
+        self._in_background(
+            text, partial(work, learning.session, key), self._show_corrected, changing=(learning, key)
+        )
 
     def _show_corrected(self, patch: Patch | None) -> None:
         self.result.setText("There is nothing to undo" if patch is None else "")
@@ -573,6 +587,7 @@ class SegmentWidget(QWidget):
         if self.learning is None:
             self.learning = Learning(self._enqueue, channels=self._channels, cache=self._cache)
             self.learning.session.live = self.live_box.isChecked()
+            self.learning.session.set_objects(**self.objects.settings)
             self._watch_window()
         self._pair(shown.image, shown.labels)
         try:
@@ -753,8 +768,11 @@ class SegmentWidget(QWidget):
     def _done(self) -> None:
         """Go on with what waits."""
         self._task = None
-        if self._corrections:
-            self._correct(*self._corrections.popleft())
+        while self._corrections and self._task is None:
+            correction = self._corrections.popleft()
+            if correction.learning is self.learning and correction.key in self.learning.planes:
+                self.learning.follow()
+                self._start_correction(correction)
 
     def _show_text(self, text: str, done: float = 1.0) -> None:
         self.status.setText(text)

@@ -482,6 +482,20 @@ def test_one_correction_after_the_other(widget, viewer):
     assert not told()
 
 
+def test_corrections_that_wait_are_of_their_own_image(widget, viewer):
+    labels, objects = begin_counting(widget, viewer)
+    widget.objects.tools.setCurrentText("accept")
+    drag(objects, (14, 16))
+    drag(objects, (14, 56))
+    viewer.add_image(two_tone(seed=1), name="others")
+    widget.image_choice.setCurrentIndex(1)
+    widget.new_labels()
+    corrected(widget)
+    assert labels.data[14, 56] == 2
+    assert not widget.labels_choice.layer.data.any()
+    assert not told()
+
+
 def test_an_object_gets_the_label_that_is_chosen(widget, viewer):
     labels, objects = begin_counting(widget, viewer)
     labels.data[60, 70:74] = 3
