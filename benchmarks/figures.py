@@ -44,7 +44,7 @@ from segkit.evaluation.metrics import confusion, iou_of
 from segkit.features.normalised import NormalisedBank
 from segkit.images import Dataset, load_pairs
 from segkit.images.sampling import PixelSample, draw_pixels
-from segkit.kernels import MixtureRFF
+from segkit.kernels import Gaussian, RandomFourierFeatures
 from segkit.kernels.base import median_gamma
 from segkit.report.figures import COLOURS, MARKERS
 from segkit.report.pictures import ERROR_COLOURS, Picture
@@ -155,8 +155,9 @@ def embed(trained: Trained, n_shown: int, n_known: int) -> tuple[dict[str, Any],
     features = {CHANNELS: (scaler.transform(known.channels), scaler.transform(shown.channels))}
     gamma = median_gamma(known.kept, random_state=SEED)
     for title, factor in WIDTHS.items():
-        kernel = MixtureRFF(gammas=[factor * gamma], n_components=N_COMPONENTS, random_state=SEED)
-        kernel.fit(known.kept, known.drawn.label)
+        # not a mixture, which refuses a kernel as narrow as the last one
+        kernel = RandomFourierFeatures(Gaussian(factor * gamma), n_components=N_COMPONENTS, random_state=SEED)
+        kernel.fit(known.kept)
         features[title] = (kernel.transform(known.kept), kernel.transform(shown.kept))
     mixture = model.classifier_.kernels_
     features[MIXTURE] = (mixture.transform(known.kept), mixture.transform(shown.kept))
