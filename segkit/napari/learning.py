@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,6 +39,17 @@ class TrainingPlane(NamedTuple):
     image: Image
     labels: Labels
     place: Place
+
+
+def import_torchvision() -> None:
+    """Import torchvision before a network needs it, without Triton: it and OpenGL of Mesa each hold LLVM, and both crash."""
+    if "triton" in sys.modules:
+        return
+    sys.modules["triton"] = None  # type: ignore[assignment]
+    try:
+        import torchvision  # noqa: F401
+    finally:
+        del sys.modules["triton"]
 
 
 class Learning:
@@ -115,6 +127,11 @@ class Learning:
             new = labels[changed]
             shown.labels.data[index_of(shown.place)][changed] = np.where(new == UNLABELLED, 0, new)
             shown.labels.refresh()
+
+    def train_network(self) -> None:
+        """Train a network on all labels; see `LiveSession.train_network`."""
+        import_torchvision()
+        self.session.train_network()
 
     def segment(self, images: Path, output: Path) -> None:
         """Train on all labels and segment a folder; the model, images and labels go to a folder beside the results."""

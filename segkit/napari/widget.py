@@ -462,7 +462,7 @@ class SegmentWidget(QWidget):
             if session.network.state == "training":
                 self._in_background("Ending the training", session.cancel_network, lambda _: None)
             else:
-                self._in_background("Training a network", session.train_network, lambda _: None)
+                self._in_background("Training a network", learning.train_network, lambda _: None)
 
     def check_labels(self) -> None:
         """Mark labels that are contradicted by a model which has not seen them."""

@@ -138,6 +138,16 @@ def test_segkit_imports_neither_napari_nor_qt():
     assert found.stdout.strip() == "[]"
 
 
+def test_networks_come_without_triton():
+    """Where OpenGL is that of Mesa, the process would die."""
+    code = (
+        "import sys\nfrom segkit.napari.learning import import_torchvision\nimport_torchvision()\n"
+        "from segkit.networks import pyramid\nprint('torchvision' in sys.modules, 'triton' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "True False"
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_napari_opens_it_in_its_window(app, tmp_path):
     viewer = napari.Viewer(show=False)
