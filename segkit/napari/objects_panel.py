@@ -23,7 +23,7 @@ from qtpy.QtWidgets import (
 )
 from skimage.draw import polygon2mask
 
-from segkit.errors import count
+from segkit.errors import InputError, count
 from segkit.live import ObjectEditor, Objects, Patch
 
 Pixels = list[tuple[int, int]]
@@ -37,6 +37,8 @@ class Tool(NamedTuple):
 
 
 def _outline(objects: ObjectEditor, key: str, pixels: Pixels, value: int) -> Patch:  # noqa: ARG001
+    if len(pixels) < 3:
+        raise InputError(f"{key}: an outline of {count(len(pixels), 'pixel')}: draw around an object")
     outline = np.array(pixels)
     corner = outline.min(axis=0)
     mask = polygon2mask(outline.max(axis=0) - corner + 1, outline - corner)  # type: ignore[no-untyped-call]
@@ -54,7 +56,10 @@ TOOLS = {
         lambda objects, key, at, _: objects.merge(key, [at[0], at[-1]]),
     ),
     "outline": Tool("Draw around an object", _outline),
-    "grow": Tool("Click in the middle of an object", lambda objects, key, at, _: objects.grow(key, at[0])),
+    "grow": Tool(
+        "Press in the middle of an object, and drag to its farthest edge",
+        lambda objects, key, at, _: objects.grow(key, at[0], reach=math.dist(at[0], at[-1]) or None),
+    ),
     "classify": Tool(
         "Click on an object: it gets the label that is chosen to paint with",
         lambda objects, key, at, value: objects.classify(key, at[0], value),

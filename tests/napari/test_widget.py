@@ -475,6 +475,30 @@ def test_objects_are_corrected_with_the_mouse(widget, viewer):
     assert len(told()) == 1
 
 
+def test_objects_are_grown_as_far_as_the_mouse_goes(widget, viewer):
+    _, objects = begin_counting(widget, viewer)
+    widget.objects.tools.setCurrentText("delete")
+    drag(objects, (14, 56))
+    corrected(widget)
+    assert objects.data.max() == 2
+    widget.objects.tools.setCurrentText("outline")
+    drag(objects, (14, 56))
+    corrected(widget)
+    assert told()[-1] == "cells: an outline of 1 pixel: draw around an object"
+    widget.undo()
+    corrected(widget)
+    areas = []
+    widget.objects.tools.setCurrentText("grow")
+    for edge in ((14, 59), (22, 64)):
+        drag(objects, (14, 56), edge)
+        corrected(widget)
+        areas.append(np.count_nonzero(objects.data == objects.data[14, 56]))
+        widget.undo()
+        corrected(widget)
+    assert areas[0] < areas[1]
+    assert len(told()) == 1
+
+
 def test_one_correction_after_the_other(widget, viewer):
     """Nothing is lost when the mouse is faster than the session; strokes meanwhile stay."""
     labels, objects = begin_counting(widget, viewer)
