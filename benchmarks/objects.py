@@ -1,6 +1,6 @@
 """Objects found after training on 1 and 5 images: segkit's splitting beside components, a fixed watershed and a forest.
 
-    python -m benchmarks objects --data DATA [--sets ...] [--train-sizes ...] [--seeds N] [--weights WEIGHTS]
+    python -m benchmarks objects --data DATA [--sets ...] [--train-sizes ...] [--seeds N] [--weights WEIGHTS [--work WORK]]
 
 DATA holds a folder for each set with images/, masks/ and instances/, and groups.csv where images belong together. The
 default recipe is trained once on each split, with its annotated objects; all methods but the forest share its predicted
@@ -11,7 +11,8 @@ split of dsb2018_stained with five images. "Watershed-half" fills none, and half
 that of the annotated training objects. The forest's masks are split by "watershed".
 
 With --weights, a folder that holds those of MobileNetV2, the networks of `configs/tuned.yaml` are trained on each split
-instead, which learn the depth in objects beside the classes. They have rows of their own.
+instead, which learn the depth in objects beside the classes. They have rows of their own. With --work networks are kept: a
+run that was cut goes on.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from scipy import ndimage
 
 from benchmarks.markdown import broken, difference_of, markdown_table, with_interval
 from benchmarks.rows import Row, Study
+from benchmarks.tuned import at_once
 from segkit.baselines import PixelForest
 from segkit.benchmark import few_shot_split
 from segkit.benchmark.object_splitting import connected_components, fixed_watershed, read_annotated
@@ -164,6 +167,7 @@ def write_made_up(folder: Path) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--train-sizes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--work", type=Path, help="folder that keeps the networks")
 
 
 def run(study: Study) -> None:
@@ -177,7 +181,8 @@ def run(study: Study) -> None:
             return
         networks = [f"bank.0.banks.0.weights={study.weight('mobilenet_v2')}"] if study.weights else []
         for name in study.sets or SETS:
-            measure(study, study.folder(name), study.options.train_sizes, study.seeds or 5, {}, {}, networks)
+            sizes, n_seeds, work = study.options.train_sizes, study.seeds or 5, study.options.work
+            measure(study, study.folder(name), sizes, n_seeds, {}, {}, networks, work)
 
 
 def measure(
@@ -188,6 +193,7 @@ def measure(
     recipe: dict[str, Any],
     forest: dict[str, Any],
     networks: Sequence[str] = (),
+    work: Path | None = None,
 ) -> None:
     """Run what is missing of one set."""
     stems = [file.stem for file in (folder / "images").iterdir()]
@@ -200,7 +206,9 @@ def measure(
             models: Any = Segmenter(**recipe, random_state=seed), PixelForest(**forest, random_state=seed)
             if networks:
                 models = [Config.load(shipped("tuned"), [*networks, f"seed={seed}"]).build()]
-            found = run_split(folder, split.train, split.test, *models)
+            state = work and work / f"{folder.name}-{n_train}-{seed}.training"
+            with at_once(state) if networks else nullcontext():
+                found = run_split(folder, split.train, split.test, *models)
             return found | ({"groups": {stem: groups[stem] for stem in split.test}} if groups else {})
 
         where = {"set": folder.name, "n_train": n_train, "seed": seed} | (

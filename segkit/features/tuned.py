@@ -45,8 +45,8 @@ CROP, BATCH_SIZE, ENCODER_RATE, RATE, WEIGHT_DECAY, AVERAGE, RISE = 192, 4, 1e-4
 # Weight of the loss of the depth in objects beside that of the classes, as chosen on the first split of usiigaci_phase.
 _WEIGHT_OF_DEPTH = 2
 # Coarse scales are left out at which an image would have a shorter side of fewer pixels (the least crop), or the annotated
-# regions of every class would be narrower: vessels are seen at full scale only.
-LEAST_SIDE, LEAST_WIDTH = 64, 8
+# regions of every class would be narrower: what is small gains from steps at full scale, not from another scale.
+LEAST_SIDE, LEAST_WIDTH = 64, 16
 # Sides of an image that has something to learn from.
 LEAST_IMAGE = 32
 # Logits beyond are clipped: they say nothing more.
@@ -98,12 +98,12 @@ class TunedBank(TiledBank):
         path of a file by the network's names.
     pyramid : sequence of float, default=(1.0, 0.5, 0.25)
         Scales of the image, 1, 1/2, 1/3, ..., each with networks of its own. Coarse ones are left out if the smallest
-        training image has a side of fewer than 64 pixels there, or the annotated regions are less than 8 pixels wide.
+        training image has a side of fewer than 64 pixels there, or the annotated regions are less than 16 pixels wide.
     n_folds : int, default=3
         Folds of the annotated images; a network at each scale is trained without each of them. Of two images each is a fold,
         and of a single one two sets of blocks are.
-    n_steps : int, default=400
-        Training steps of each network.
+    n_steps : int, default=1200
+        Training steps for each fold, shared equally by its networks: fewer scales are trained for longer.
     symmetries : bool, default=True
         Whether logits are a mean over the eight symmetries of the square, each seen by one of the networks in turn. Without,
         each network sees the image once.
@@ -150,7 +150,7 @@ class TunedBank(TiledBank):
         weights: str | Path = "imagenet",
         pyramid: Pyramid = (1.0, 0.5, 0.25),
         n_folds: Annotated[int, Field(ge=2, le=20)] = 3,
-        n_steps: Whole = 400,
+        n_steps: Whole = 1200,
         symmetries: bool = True,
         random_state: int = 0,
     ) -> None:
@@ -215,9 +215,10 @@ class TunedBank(TiledBank):
         if not saved.finished:
             trainings = Trainings([*self._start_all(arrays, targets, n_parts, held_out, initial)])
             saved.restore(trainings)
-            for _ in progress(range(trainings.n_steps, self.n_steps), f"Training {len(networks)} networks"):
+            n_steps = self._n_steps
+            for _ in progress(range(trainings.n_steps, n_steps), f"Training {len(networks)} networks"):
                 trainings.step()
-                if trainings.n_steps % _SAVE_EVERY == 0 and trainings.n_steps < self.n_steps:
+                if trainings.n_steps % _SAVE_EVERY == 0 and trainings.n_steps < n_steps:
                     saved.save(trainings)
             saved.finished = [  # as model files hold them
                 {name: value.half() for name, value in weights.items()} for weights in trainings.weights
@@ -340,7 +341,7 @@ class TunedBank(TiledBank):
             begun = f"weights of {origin['source']} (licence {origin['licence'] or 'unknown'})"
         return [
             f"Networks: {len(self._networks)} of {self.network}, {len(self._networks) // len(self.scales_)} at each scale "
-            f"({scales}), trained for {count(self.n_steps, 'step')} each, from {begun}."
+            f"({scales}), trained for {count(self.n_steps, 'step')}, shared by the scales, from {begun}."
             + (" Beside the classes they learnt the depth in objects." if self.knows_depth_ else "")
         ]
 
@@ -402,6 +403,11 @@ class TunedBank(TiledBank):
     def _scales(self) -> list[Fraction]:
         """Scales in use, or those that may be used before a fit."""
         return getattr(self, "scales_", None) or sorted(scales_of(self.pyramid), reverse=True)
+
+    @property
+    def _n_steps(self) -> int:
+        """Training steps of each network."""
+        return max(1, self.n_steps // len(self.scales_))
 
     @property
     def _n_maps(self) -> int:
@@ -498,7 +504,7 @@ class TunedBank(TiledBank):
             [{"params": list(network.encoder.parameters())}, {"params": rest}], weight_decay=WEIGHT_DECAY
         )
         # torch divides by the steps of the rise less one, which is 0 for ten steps
-        n_steps = 11 if self.n_steps == 10 else self.n_steps
+        n_steps = 11 if self._n_steps == 10 else self._n_steps
         schedule = OneCycleLR(optimiser, [ENCODER_RATE, RATE], n_steps, pct_start=RISE, cycle_momentum=False)
         return Training(
             network,
@@ -586,7 +592,7 @@ class TunedBank(TiledBank):
         initial: Weights | None,
     ) -> str:
         """Compute the sha256 of all that affects training; the place of the weights does not."""
-        options = repr([self.network, self.n_steps, self.random_state, [member.name for member in members]])
+        options = repr([self.network, self._n_steps, self.random_state, [member.name for member in members]])
         arrays: dict[str, NDArray[Any]] = {"options": np.frombuffer(options.encode(), dtype=np.uint8)}
         arrays |= {f"weights/{name}": value.numpy() for name, value in (initial or {}).items()}
         for index, (image, mask) in enumerate(zip(images, ids, strict=True)):

@@ -261,6 +261,8 @@ class ObjectTraining:
     def learn(self, progress: Progress) -> ObjectModel:
         """Choose the splitting on held-out images, and train the classifier of parts on all."""
         usual = splitter_of(self.instances)
+        if self.bank.bank.is_cross_fitted:  # networks whose maps are smooth already
+            usual = replace(usual, smoothing=0.0)
         rng = np.random.default_rng(self.random_state)
         drawn, training = (
             draw_pixels(self.parts, self._n_parts, n_pixels, rng) for n_pixels in self.n_pixels

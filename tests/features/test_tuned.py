@@ -191,6 +191,7 @@ def test_objects_are_told_apart_by_what_the_networks_know_of_their_depth(tmp_pat
     model = Segmenter(TunedBank(**OPTIONS), training_pixels=600, selection_pixels=300, random_state=0)
     model.fit(images, masks, instances=objects)
     assert model.bank_.knows_depth_
+    assert model.objects_.splitter.smoothing == 0
     model.save(tmp_path / "m.segkit")
     again = load(tmp_path / "m.segkit")
     found = [one.segment(images[0], objects=True) for one in (model, again)]
