@@ -226,14 +226,11 @@ def _expected(machine: Segmenter, images: Mapping[str, FloatArray]) -> dict[str,
 
 
 def scores_by_set(rows: Iterable[Row]) -> dict[str, Scores]:
-    """Arrange mean IoU as `benchmarks.segmentation.scores_of` does, with ways as methods, beside those of two networks.
-
-    The recipe of networks that were trained for longer is a way of its own.
-    """
+    """Arrange mean IoU as `benchmarks.segmentation.scores_of` does, with ways as methods, beside those of two networks."""
     found: dict[str, Any] = {}
     for row in rows:
-        where, ways = row["where"], row["figures"]["images"]
-        for way, images in ({LONG: ways["recipe"]} if _is_long(row) else ways).items():
+        where, ways = row["where"], {} if _is_long(row) else row["figures"]["images"]
+        for way, images in ways.items():
             own = found.setdefault(where["set"], {}).setdefault((way, where["n_train"]), {})
             own.update({(where["seed"], stem): score_of(counts)[0] for stem, counts in images.items()})
     theirs = scores_of(row for row in read("segmentation") if row["where"]["method"] == NETWORKS)
@@ -259,18 +256,6 @@ def tuned(rows: list[Row]) -> str:
         header += ("less two networks", "less no networks")
         parts.append(_under(n_train, markdown_table(header, table)))
     return "\n".join(parts)
-
-
-def tuned_long(rows: list[Row]) -> str:
-    """Compare networks that were trained for longer with those of the recipe, on the splits that both ran."""
-    table = []
-    for n_train in SIZES:
-        for name, found in shared_by(scores_by_set(rows), ("recipe", LONG), n_train).items():
-            means = [f"{_mean_over({name: found}, way, n_train):.3f}" for way in (LONG, "recipe")]
-            gap = gap_of({name: found}, LONG, "recipe", n_train)
-            table.append((n_train, _titled(name, found, n_train), *means, broken(str(gap))))
-    header = ("training images", "set (splits)", "`tuned-long`", "`tuned`", "difference")
-    return markdown_table(header, table)
 
 
 def tuned_ways(rows: list[Row]) -> str:
@@ -351,7 +336,6 @@ def _under(n_train: int, table: str) -> str:
 
 TABLES = {
     "tuned": tuned,
-    "tuned_long": tuned_long,
     "tuned_ways": tuned_ways,
     "tuned_coverage": tuned_coverage,
     "tuned_seconds": tuned_seconds,

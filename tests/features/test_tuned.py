@@ -82,7 +82,7 @@ def several():
 @pytest.fixture(scope="module")
 def single():
     """One image, its mask, the bank of two scales, and what its networks were given."""
-    image, mask = picture(0, (128, 192), width=16)
+    image, mask = picture(0, (128, 192), width=32)
     bank = TunedBank(**OPTIONS | {"pyramid": (0.25, 1.0, 0.5)})
     return image, mask, *fit_and_record(bank, [image], [mask])
 
@@ -209,11 +209,25 @@ def test_of_two_classes_a_scale_has_one_channel_and_small_scales_are_left_out(si
 
 
 def test_scales_at_which_regions_are_thin_are_left_out():
-    images, masks = pictures(2, (128, 130), width=4)
+    images, masks = pictures(2, (128, 130), width=24)
     bank = TunedBank(**OPTIONS | {"pyramid": (1.0, 0.5)})
     with pytest.raises(KeyboardInterrupt):
         bank.fit(images, masks, progress=stop_at("Training", 0))
     assert bank.scales_ == [1]
+
+
+@pytest.mark.parametrize(("pyramid", "n_steps"), [((1.0,), 5), ((1.0, 0.5), 2)])
+def test_scales_share_the_steps(pyramid, n_steps):
+    images, masks = pictures(2, (128, 130), width=32)
+    planned = []
+
+    def plan(items, description):
+        planned.append((description, len(items)))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        TunedBank(**OPTIONS | {"pyramid": pyramid, "n_steps": 5}).fit(images, masks, progress=plan)
+    assert planned == [(f"Training {2 * len(pyramid)} networks", n_steps)]
 
 
 def test_the_coarse_scale_sees_means_of_pixels(single):
@@ -690,7 +704,7 @@ def test_training_is_described(single, weights, told):
     bank = copy(single[2])
     bank.weights = weights
     assert bank.describe_training() == [
-        f"Networks: 4 of mobilenet_v2, 2 at each scale (1, 0.5), trained for 1 step each, from {told}."
+        f"Networks: 4 of mobilenet_v2, 2 at each scale (1, 0.5), trained for 1 step, shared by the scales, from {told}."
     ]
     assert TunedBank(weights=weights).describe_training() == []
 
