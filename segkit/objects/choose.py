@@ -87,16 +87,27 @@ class SplitScores:
 
 
 def choose(
-    examples: Sequence[Example], usual: Splitter, *, regions: str = "images", n_images: int | None = None
+    examples: Sequence[Example],
+    usual: Splitter,
+    *,
+    regions: str = "images",
+    n_images: int | None = None,
+    is_smooth: bool = False,
 ) -> tuple[Splitter, SplitScores]:
     """Choose the landscape, and its depth or half of it, of highest mean AP over images.
 
     The usual ones stay unless they lose by `LEAST_GAIN`.
 
-    `n_images` are annotated; those of which no held-out maps could be made are no examples.
+    `n_images` are annotated; those of which no held-out maps could be made are no examples. A learnt depth that is smooth
+    is not smoothed, unless the distance, which is not, is added to it.
     """
     splitters = [
-        replace(usual, landscape=name, depth=depth)
+        replace(
+            usual,
+            landscape=name,
+            depth=depth,
+            smoothing=0.0 if is_smooth and name == "inside" else usual.smoothing,
+        )
         for name in LANDSCAPES
         for depth in ((usual.depth, usual.depth / 2) if name != "none" else (usual.depth,))
     ]

@@ -261,8 +261,6 @@ class ObjectTraining:
     def learn(self, progress: Progress) -> ObjectModel:
         """Choose the splitting on held-out images, and train the classifier of parts on all."""
         usual = splitter_of(self.instances)
-        if self.bank.bank.is_cross_fitted:  # networks whose maps are smooth already
-            usual = replace(usual, smoothing=0.0)
         rng = np.random.default_rng(self.random_state)
         drawn, training = (
             draw_pixels(self.parts, self._n_parts, n_pixels, rng) for n_pixels in self.n_pixels
@@ -279,7 +277,10 @@ class ObjectTraining:
         # objects of a single image among several cannot be held out: the others hold none
         if any(example.truth.any() for example in examples):
             regions = "images" if len(self.images) > 1 else "blocks"
-            splitter, scores = choose(examples, usual, regions=regions, n_images=len(self.images))
+            is_smooth = self.bank.bank.is_cross_fitted  # as maps of networks are
+            splitter, scores = choose(
+                examples, usual, regions=regions, n_images=len(self.images), is_smooth=is_smooth
+            )
         if not splitter.needs_inside:
             return ObjectModel(splitter, "instances", None, scores)
         parts = copy(self.classifier).select(X, drawn.label, groups)

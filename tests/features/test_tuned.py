@@ -28,6 +28,7 @@ from segkit.images import UNLABELLED
 from segkit.networks.crops import CropSampler
 from segkit.networks.pyramid import build
 from segkit.networks.training import cross_entropy_and_dice, soft_cross_entropy_and_dice
+from segkit.objects.choose import choose
 from segkit.segmentation.model_file import describe, write_model
 
 FEW_STEPS = pytest.mark.filterwarnings(
@@ -184,14 +185,21 @@ def test_parts_of_more_classes_than_a_byte_holds_are_not_learnt():
 
 
 @FEW_STEPS
-def test_objects_are_told_apart_by_what_the_networks_know_of_their_depth(tmp_path):
+def test_objects_are_told_apart_by_what_the_networks_know_of_their_depth(tmp_path, monkeypatch):
     """The model file brings the depth along."""
     images, masks = pictures(3, (48, 64), width=8)
     objects = [8 * (np.arange(64) // 16).astype(np.int32) * mask + mask for mask in masks]
+    told = []
+
+    def choose_as_told(*given, **options):
+        told.append(options["is_smooth"])
+        return choose(*given, **options)
+
+    monkeypatch.setattr("segkit.segmentation.object_model.choose", choose_as_told)
     model = Segmenter(TunedBank(**OPTIONS), training_pixels=600, selection_pixels=300, random_state=0)
     model.fit(images, masks, instances=objects)
+    assert told == [True]
     assert model.bank_.knows_depth_
-    assert model.objects_.splitter.smoothing == 0
     model.save(tmp_path / "m.segkit")
     again = load(tmp_path / "m.segkit")
     found = [one.segment(images[0], objects=True) for one in (model, again)]

@@ -122,13 +122,15 @@ def test_isolated_discs_leave_the_usual_settings(rng):
     assert scores.mean_ap == scores.usual == 1
 
 
-def test_the_smoothing_stays_as_it_is(rng):
+@pytest.mark.parametrize(("is_smooth", "smoothing"), [(False, 0.17), (True, 0)])
+def test_the_smoothing_stays_but_for_a_depth_that_is_smooth(rng, is_smooth, smoothing):
     usual = replace(USUAL, landscape="distance", smoothing=0.17, depth=0.07)
     rows, cols = np.indices(SHAPE)
     truth = (1 + rows // 20 * 5 + cols // 20).astype(np.int32)
     inside = (np.minimum(rows % 20, 19 - rows % 20) > 2) & (np.minimum(cols % 20, 19 - cols % 20) > 2)
-    chosen, _ = choose([example(rng, truth, inside=inside.astype(np.float32))], usual)
-    assert chosen == replace(usual, landscape=chosen.landscape, depth=chosen.depth) != usual
+    examples = [example(rng, truth, inside=inside.astype(np.float32))]
+    chosen, _ = choose(examples, usual, is_smooth=is_smooth)
+    assert chosen == replace(usual, landscape="inside", smoothing=smoothing, depth=chosen.depth)
     assert chosen.depth in (0.07, 0.035)
 
 
