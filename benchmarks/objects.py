@@ -12,7 +12,7 @@ that of the annotated training objects. The forest's masks are split by "watersh
 
 With --weights, a folder that holds those of MobileNetV2, the networks of `configs/tuned.yaml` are trained on each split
 instead, which learn the depth in objects beside the classes. They have rows of their own. With --work networks are kept: a
-run that was cut goes on.
+run that was cut goes on, and its `fit_seconds` are those since.
 """
 
 from __future__ import annotations

@@ -341,7 +341,7 @@ class TunedBank(TiledBank):
             begun = f"weights of {origin['source']} (licence {origin['licence'] or 'unknown'})"
         return [
             f"Networks: {len(self._networks)} of {self.network}, {len(self._networks) // len(self.scales_)} at each scale "
-            f"({scales}), trained for {count(self.n_steps, 'step')}, shared by the scales, from {begun}."
+            f"({scales}), trained for {count(self.n_steps, 'step')} in each fold, shared by its scales, from {begun}."
             + (" Beside the classes they learnt the depth in objects." if self.knows_depth_ else "")
         ]
 

@@ -712,7 +712,8 @@ def test_training_is_described(single, weights, told):
     bank = copy(single[2])
     bank.weights = weights
     assert bank.describe_training() == [
-        f"Networks: 4 of mobilenet_v2, 2 at each scale (1, 0.5), trained for 1 step, shared by the scales, from {told}."
+        "Networks: 4 of mobilenet_v2, 2 at each scale (1, 0.5), trained for 1 step in each fold, shared by its scales, "
+        f"from {told}."
     ]
     assert TunedBank(weights=weights).describe_training() == []
 
