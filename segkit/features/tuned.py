@@ -122,11 +122,13 @@ class TunedBank(TiledBank):
 
     Notes
     -----
-    A network is a feature pyramid on the encoder, of half the image's resolution. It is trained on crops, varied by
-    `segkit.networks.crops.augmenter`, by the cross-entropy and half of the soft Dice loss, with AdamW at a rate that rises
-    and falls (one cycle); its weights are a running mean. Of two classes the channel of a scale is the logit of the second;
-    of more, each class has a channel, less their mean. The depth in objects, 0 outside to 1 in their core, is learnt beside
-    the classes, by the same loss twice, as if it were the probability of a class; the channel of a scale is its logit.
+    A network is a feature pyramid on the encoder, of half the image's resolution. The first blocks of MobileNetV2, up to
+    stride 4, keep initial weights that are given, where images are grey or RGB. It is trained on crops, varied by
+    `segkit.networks.crops.augmenter`, by the cross-entropy and half of the soft Dice loss, with AdamW at a rate that
+    rises and falls (one cycle); its weights are a running mean. Of two classes the channel of a scale is the logit of
+    the second; of more, each class has a channel, less their mean. The depth in objects, 0 outside to 1 in their core,
+    is learnt beside the classes, by the same loss twice, as if it were the probability of a class; the channel of a
+    scale is its logit.
 
     Maps of a new image are a mean over the folds. Those of a training image, which `cross_fitted` returns, come from the
     networks that did not see it, so that a classifier can be trained on them.

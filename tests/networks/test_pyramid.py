@@ -86,6 +86,26 @@ def test_weights_of_three_channels_serve_any_number(n_image_channels, state, rng
         torch.testing.assert_close(first.weight[:, channel], expected)
 
 
+@pytest.mark.parametrize(
+    ("given", "n_image_channels", "n_fixed"), [(True, 3, 4), (True, 1, 4), (True, 2, 0), (False, 3, 0)]
+)
+def test_the_first_blocks_of_given_weights_stay_as_they_are(given, n_image_channels, n_fixed, state, rng):
+    """Random ones have all to learn, and channels that are neither grey nor RGB have weights of other channels."""
+    network = build(MOBILENET, state if given else None, n_image_channels, 2).train()
+    before = [
+        [weight.detach().clone() for weight in block.parameters()] for block in network.encoder.features
+    ]
+    network(
+        torch.from_numpy(rng.random((2, n_image_channels, 64, 64), dtype=np.float32))
+    ).square().mean().backward()
+    torch.optim.SGD(network.parameters(), lr=10).step()
+    moved = [
+        any(not torch.equal(weight, old) for weight, old in zip(block.parameters(), olds, strict=True))
+        for block, olds in zip(network.encoder.features, before, strict=True)
+    ]
+    assert moved == [False] * n_fixed + [True] * (18 - n_fixed)
+
+
 @pytest.mark.parametrize("n_image_channels", [1, 6])
 def test_grey_images_give_the_outputs_of_three_equal_channels(n_image_channels, state, rng):
     """RGB has means of its own for each channel, which are made equal here."""
@@ -115,13 +135,15 @@ def test_outputs_are_those_of_a_batch_and_depend_on_their_own_image(network, rng
     assert abs(together[0] - together[1]).max() > 1e-3
 
 
-def test_all_convolutions_are_learnt(network, rng):
+def test_all_later_convolutions_are_learnt(network, rng):
     images = torch.from_numpy(rng.random((2, 3, 64, 64), dtype=np.float32))
     network.train()
     network(images).square().sum().backward()
     network.eval()
-    weights = [layer.weight for layer in network.modules() if isinstance(layer, nn.Conv2d)]
-    assert len(weights) > 50
+    fixed = set(network.encoder.features[:4].modules())
+    layers = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d) and layer not in fixed]
+    weights = [layer.weight for layer in layers]
+    assert len(weights) > 40
     assert all(weight.grad is not None and weight.grad.any() for weight in weights)
     network.zero_grad()
 
