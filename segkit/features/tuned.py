@@ -53,8 +53,8 @@ LEAST_IMAGE = 32
 MOST_LOGIT = 8
 # Pixels around a held-out block that are not trained on, as a share of the shorter side of its image.
 GUARD = 1 / 32
-# Steps between two writings of a checkpoint.
-_SAVE_EVERY = 50
+# Steps between two writings of a checkpoint, a multiple of those that networks take without waiting for each other.
+_SAVE_EVERY, _STEPS_AT_ONCE = 48, 4
 # Bytes for each pixel of an image while a network runs at full scale; measured on images of 0.6 and 1 megapixel.
 _BYTES_ON_THE_WAY = 500
 # Pixels around a pixel, at the scale of a network, that its logits depend on in fact.
@@ -218,8 +218,10 @@ class TunedBank(TiledBank):
             trainings = Trainings([*self._start_all(arrays, targets, n_parts, held_out, initial)])
             saved.restore(trainings)
             n_steps = self._n_steps
-            for _ in progress(range(trainings.n_steps, n_steps), f"Training {len(networks)} networks"):
-                trainings.step()
+            at_once = min(_STEPS_AT_ONCE, _SAVE_EVERY)
+            steps = range(trainings.n_steps, n_steps, at_once)
+            for first in progress(steps, f"Training {len(networks)} networks"):
+                trainings.step(min(at_once, n_steps - first))
                 if trainings.n_steps % _SAVE_EVERY == 0 and trainings.n_steps < n_steps:
                     saved.save(trainings)
             saved.finished = [  # as model files hold them

@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from queue import PriorityQueue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -140,10 +141,24 @@ class Trainings:
         """Number of steps taken."""
         return self._trainings[0].n_steps
 
-    def step(self) -> None:
-        """Take a step in each."""
+    def step(self, n_steps: int = 1) -> None:
+        """Take steps in each. Who has taken the fewest goes on first: a thread waits for others at the end only."""
+        waiting: PriorityQueue[tuple[int, int]] = PriorityQueue()
+        ends = [training.n_steps + n_steps for training in self._trainings]
+        for place, training in enumerate(self._trainings):
+            waiting.put((training.n_steps, place))
+
+        def step_one(_: int) -> None:
+            place = waiting.get()[1]
+            training = self._trainings[place]
+            try:
+                training.step()
+            finally:  # after an error too, so that no thread waits for ever
+                if training.n_steps < ends[place]:
+                    waiting.put((training.n_steps, place))
+
         with threadpool_limits(1, "openmp"):  # also where the only thread is the caller's
-            for _ in in_threads(Training.step, self._trainings):
+            for _ in in_threads(step_one, range(n_steps * len(ends))):
                 pass
 
     @property

@@ -92,11 +92,11 @@ def test_a_killed_training_of_tuned_networks_goes_on(folder, tmp_path, monkeypat
     steps = []
     take = Trainings.step
 
-    def killed(trainings):
+    def killed(trainings, n_steps):
         steps.append(trainings.n_steps)
         if len(steps) == 2:
             raise KeyboardInterrupt
-        take(trainings)
+        take(trainings, n_steps)
 
     monkeypatch.setattr(Trainings, "step", killed)
     monkeypatch.setattr("segkit.features.tuned._SAVE_EVERY", 1)

@@ -185,11 +185,11 @@ def test_an_interrupted_training_of_networks_goes_on(folder, segkit, monkeypatch
     options = [*SMALL, "--set", "bank={name: tuned, weights: random, pyramid: [1], n_steps: 2}"]
     steps, step = [], Trainings.step
 
-    def interrupted(trainings):
+    def interrupted(trainings, n_steps):
         steps.append(trainings.n_steps)
         if len(steps) == 2:
             raise KeyboardInterrupt
-        step(trainings)
+        step(trainings, n_steps)
 
     monkeypatch.setattr(Trainings, "step", interrupted)
     monkeypatch.setattr("segkit.features.tuned._SAVE_EVERY", 1)
@@ -243,11 +243,11 @@ def test_each_of_several_banks_of_networks_goes_on(folder, segkit, monkeypatch):
     banks = f"bank=[{{name: multiscale}}, {tuned % 1}, {{banks: [{tuned % 2}, {tuned % 3}]}}]"
     steps, step = [], Trainings.step
 
-    def interrupted(trainings):
+    def interrupted(trainings, n_steps):
         steps.append(trainings.n_steps)
         if len(steps) == 6:  # the last one
             raise KeyboardInterrupt
-        step(trainings)
+        step(trainings, n_steps)
 
     monkeypatch.setattr(Trainings, "step", interrupted)
     monkeypatch.setattr("segkit.features.tuned._SAVE_EVERY", 1)

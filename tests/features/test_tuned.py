@@ -225,7 +225,8 @@ def test_scales_at_which_regions_are_thin_are_left_out():
 
 
 @pytest.mark.parametrize(("pyramid", "n_steps"), [((1.0,), 5), ((1.0, 0.5), 2)])
-def test_scales_share_the_steps(pyramid, n_steps):
+def test_scales_share_the_steps(pyramid, n_steps, monkeypatch):
+    monkeypatch.setattr(tuned_module, "_SAVE_EVERY", 1)
     images, masks = pictures(2, (128, 130), width=32)
     planned = []
 
@@ -514,6 +515,19 @@ def test_networks_end_alike_on_any_number_of_threads():
         with threadpool_limits(n_threads):
             bank = TunedBank(**OPTIONS | {"n_steps": 2}).fit(images, masks)
         found.append(bank.weights_used(np.arange(1), 3))
+    for name, value in found[0].items():
+        np.testing.assert_array_equal(value, found[1][name])
+
+
+@pytest.mark.parametrize("n_steps", [1, 6])
+def test_all_steps_are_taken_and_one_by_one_or_together_they_end_alike(n_steps, weights_file, monkeypatch):
+    """Networks do not wait for each other within four steps; what is left of them is taken, too."""
+    images, masks = pictures(3)
+    found = []
+    for save_every in (1, 48):
+        monkeypatch.setattr(tuned_module, "_SAVE_EVERY", save_every)
+        options = OPTIONS | {"weights": weights_file, "n_steps": n_steps}
+        found.append(TunedBank(**options).fit(images, masks).weights_used(np.arange(1), 3))
     for name, value in found[0].items():
         np.testing.assert_array_equal(value, found[1][name])
 

@@ -234,8 +234,8 @@ def test_a_training_that_goes_on_ends_with_equal_weights(average, tmp_path):
     assert [item.name for item in path.parent.iterdir()] == ["net.pt"]
 
 
-@pytest.mark.parametrize("n_threads", [1, 3])
-def test_trainings_side_by_side_end_as_each_alone(n_threads, tmp_path):
+@pytest.mark.parametrize(("n_threads", "at_once"), [(1, 2), (2, 1), (2, 4), (3, 3)])
+def test_trainings_side_by_side_end_as_each_alone(n_threads, at_once, tmp_path):
     """Also if they go on from a file, and whatever the number of torch's threads."""
     path = tmp_path / "nets.pt"
     with threadpool_limits(4, "openmp"), threadpool_limits(n_threads, "blas"):
@@ -246,12 +246,20 @@ def test_trainings_side_by_side_end_as_each_alone(n_threads, tmp_path):
         Checkpoint(path, "digest").restore(rest)
         assert rest.n_steps == 1
         while rest.n_steps < N_STEPS:
-            rest.step()
+            rest.step(min(at_once, N_STEPS - rest.n_steps))
         assert torch.get_num_threads() == 4
     with threadpool_limits(1):
         alone = [trained(seed=seed).weights for seed in range(3)]
     for found, expected in zip(rest.weights, alone, strict=True):
         assert_same(found, expected)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_an_error_in_one_of_several_trainings_ends_all(n_threads, monkeypatch):
+    trainings = [training(seed=seed) for seed in range(3)]
+    monkeypatch.setattr(trainings[1], "step", lambda: 1 / 0)
+    with threadpool_limits(n_threads, "blas"), pytest.raises(ZeroDivisionError):
+        Trainings(trainings).step(3)
 
 
 def test_what_is_finished_ends_the_state_of_its_training(tmp_path):
