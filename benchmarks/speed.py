@@ -6,14 +6,16 @@ Models of five images of each set segment its other images, which are mirrored t
 on every image, so that other work on the machine slows all of them alike.
 
 Rows "fast" have the price of `segkit train --config fast`: mean IoU and processor time beside the default recipe, on the
-same images. Rows "whole" have the price of whole networks, VGG16 in the recipe of the source paper and FCN-8s on VGG16, with
-random weights in place of those that are downloaded. Rows "objects" have the time to split and measure drawn cells; their
-code stands in commit 6500e25.
+same images. Rows "training" have the time on the clock and the memory to train on five images, each recipe in a process
+of its own on all cores, which should have nothing else to do: about ten minutes. Rows "whole" have the price of whole
+networks, VGG16 in the recipe of the source paper and FCN-8s on VGG16, with random weights in place of those that are
+downloaded. Rows "objects" have the time to split and measure drawn cells; their code stands in commit 6500e25.
 """
 
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import time
 from collections.abc import Callable
 from typing import Any
@@ -34,6 +36,7 @@ from segkit.images import load_pairs
 
 Image = NDArray[np.float32]
 RECIPES = ("default", "networks")
+TUNED = "tuned"
 FOREST = "forest"
 SIZES = [256, 512, 1024, 2048]
 N_TRAIN, N_IMAGES = 5, 5
@@ -142,6 +145,29 @@ def price(training: Any, test: Any, options: list[str]) -> dict[str, Any]:
     return found
 
 
+def train_alone(recipe: str, options: list[str], training: Any) -> dict[str, Any]:
+    """Train a recipe in a process of its own: seconds on the clock, and the most memory."""
+    model = Config.load(shipped(TUNED) if recipe == TUNED else None, options).build()
+    start = time.perf_counter()
+    model.fit(*training)
+    return {"seconds": time.perf_counter() - start, "peak_memory_mib": peak_memory_mib()}
+
+
+def price_of_training(study: Study, training: Any) -> dict[str, Any]:
+    """Train each recipe, one after the other."""
+    networks = "bank.0.banks.0"
+    if study.quick:
+        few = [f"{networks}.weights=random", f"{networks}.n_steps=2", *QUICK[1:]]
+        options = {"default": QUICK, TUNED: few}
+    else:
+        options = {recipe: settings_of(recipe, study) for recipe in RECIPES}
+        options[TUNED] = [f"{networks}.weights={study.weight('mobilenet_v2')}"]
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        return {
+            recipe: pool.apply(train_alone, (recipe, given, training)) for recipe, given in options.items()
+        }
+
+
 def price_of_whole(training: Any, test: Any, n_steps: int) -> dict[str, Any]:
     """Train and use whole networks, and the forest: processor seconds, and the most memory so far."""
     found: dict[str, Any] = {}
@@ -168,6 +194,11 @@ def run(study: Study) -> None:
     names = ["made-up"] if study.quick else study.sets or DEVELOPMENT
     for name in names:
         measure(study, name)
+    if study.quick or study.weights:
+        name = names[0] if study.quick else "kvasir_seg_256"
+        pairs, _ = read_split(study, name, 0, 0)
+        where = {"set": name, "n_train": len(pairs[0])}
+        study.row(where, lambda: price_of_training(study, pairs), what="training")
     for seed, name in itertools.product(range(1 if study.quick else study.seeds or 2), names):
         options = ["selection.pixels=400", "training.pixels=1000"] if study.quick else []
         study.row(
@@ -218,6 +249,25 @@ def fast(rows: list[Row]) -> str:
     return markdown_table(header, table)
 
 
+def training(rows: list[Row]) -> str:
+    """Tabulate time and memory of training on a few images."""
+    [row] = [row for row in rows if row["what"] == "training"]
+    titles = {"default": "the default", "networks": "two networks", TUNED: "`--config tuned`"}
+    usual = row["figures"]["default"]["seconds"]
+    table = [
+        (
+            title,
+            f"{found['seconds']:.0f}",
+            f"{found['seconds'] / usual:.1f}",
+            f"{found['peak_memory_mib'] / 1024:.1f} GiB",
+        )
+        for recipe, title in titles.items()
+        for found in [row["figures"][recipe]]
+    ]
+    header = (f"{row['where']['n_train']} images, {row['machine']}", "seconds", "times the default", "memory")
+    return markdown_table(header, table)
+
+
 def whole(rows: list[Row]) -> str:
     """Price of whole networks, beside the forest's."""
     [row] = [row for row in rows if row["what"] == "whole"]
@@ -233,4 +283,4 @@ def whole(rows: list[Row]) -> str:
     return markdown_table(("", "training, times the forest's", "an image, likewise", "memory"), table)
 
 
-TABLES = {"speed": speed, "fast": fast, "whole": whole}
+TABLES = {"speed": speed, "training": training, "fast": fast, "whole": whole}
