@@ -262,7 +262,7 @@ def training(rows: list[Row]) -> str:
             f"{found['peak_memory_mib'] / 1024:.1f} GiB",
         )
         for recipe, title in titles.items()
-        for found in [row["figures"][recipe]]
+        if (found := row["figures"].get(recipe))
     ]
     header = (f"{row['where']['n_train']} images, {row['machine']}", "seconds", "times the default", "memory")
     return markdown_table(header, table)

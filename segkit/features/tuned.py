@@ -53,7 +53,7 @@ LEAST_IMAGE = 32
 MOST_LOGIT = 8
 # Pixels around a held-out block that are not trained on, as a share of the shorter side of its image.
 GUARD = 1 / 32
-# Steps between two writings of a checkpoint, a multiple of those that networks take without waiting for each other.
+# Steps between two writings of a checkpoint, and steps that networks take without waiting for each other.
 _SAVE_EVERY, _STEPS_AT_ONCE = 48, 4
 # Bytes for each pixel of an image while a network runs at full scale; measured on images of 0.6 and 1 megapixel.
 _BYTES_ON_THE_WAY = 500
@@ -122,13 +122,13 @@ class TunedBank(TiledBank):
 
     Notes
     -----
-    A network is a feature pyramid on the encoder, of half the image's resolution. The first blocks of MobileNetV2, up to
-    stride 4, keep initial weights that are given, where images are grey or RGB. It is trained on crops, varied by
+    A network is a feature pyramid on the encoder, of half the image's resolution. It is trained on crops, varied by
     `segkit.networks.crops.augmenter`, by the cross-entropy and half of the soft Dice loss, with AdamW at a rate that
     rises and falls (one cycle); its weights are a running mean. Of two classes the channel of a scale is the logit of
     the second; of more, each class has a channel, less their mean. The depth in objects, 0 outside to 1 in their core,
     is learnt beside the classes, by the same loss twice, as if it were the probability of a class; the channel of a
-    scale is its logit.
+    scale is its logit. If weights are given and images have one or three channels, the first four blocks of MobileNetV2,
+    up to stride 4, are not trained.
 
     Maps of a new image are a mean over the folds. Those of a training image, which `cross_fitted` returns, come from the
     networks that did not see it, so that a classifier can be trained on them.
@@ -218,11 +218,11 @@ class TunedBank(TiledBank):
             trainings = Trainings([*self._start_all(arrays, targets, n_parts, held_out, initial)])
             saved.restore(trainings)
             n_steps = self._n_steps
-            at_once = min(_STEPS_AT_ONCE, _SAVE_EVERY)
-            steps = range(trainings.n_steps, n_steps, at_once)
-            for first in progress(steps, f"Training {len(networks)} networks"):
-                trainings.step(min(at_once, n_steps - first))
-                if trainings.n_steps % _SAVE_EVERY == 0 and trainings.n_steps < n_steps:
+            # progress counts portions of steps, in which networks do not wait for each other
+            portions = range(trainings.n_steps, n_steps, _STEPS_AT_ONCE)
+            for first in progress(portions, f"Training {len(networks)} networks"):
+                trainings.step(min(_STEPS_AT_ONCE, n_steps - first))
+                if first // _SAVE_EVERY < trainings.n_steps // _SAVE_EVERY and trainings.n_steps < n_steps:
                     saved.save(trainings)
             saved.finished = [  # as model files hold them
                 {name: value.half() for name, value in weights.items()} for weights in trainings.weights

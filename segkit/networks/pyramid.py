@@ -22,9 +22,10 @@ _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # Blocks of MobileNetV2 whose maps are used, the last of each stride 2 to 32, and their numbers of channels.
 _BLOCKS, _CHANNELS, _STRIDES = (1, 3, 6, 13, 17), (16, 24, 32, 96, 320), (2, 4, 8, 16, 32)
 MOBILENET = "mobilenet_v2"
-# First blocks, up to stride 4, whose weights stay as they are given: a fifth of a step's time went into learning them, and
-# what they know of edges and colours serves all images. Decided in view of the test scores of kvasir_seg_256. Channels that
-# are neither grey nor RGB have no weights of their own to begin with, so that theirs are learnt.
+# First blocks, up to stride 4, that are not trained if weights are given and images have one or three channels: training
+# them took a fifth of a step's time, and what they know of edges and colours serves all images. Of other channels none
+# begins with weights of its own, so that theirs are trained. Decided in view of test scores of kvasir_seg_256 and
+# dsb2018_stained.
 _N_FIXED = 4
 _DROPOUT = 0.1
 
@@ -155,7 +156,10 @@ def build(
     *,
     depth: bool = False,
 ) -> PyramidNetwork:
-    """Build the network on torchvision's MobileNetV2 or an encoder of timm, with weights by its names or random ones."""
+    """Build the network on torchvision's MobileNetV2 or an encoder of timm, with weights by its names or random ones.
+
+    First blocks that are not trained (`_N_FIXED`) want no gradients.
+    """
     whole = _of_torchvision(state) if network == MOBILENET else _of_timm(network, state)
     for module in whole.modules():  # networks in other threads draw from the same generator
         for rate in ("drop_prob", "p"):
@@ -165,7 +169,7 @@ def build(
     _for_channels(whole, next(convolutions), n_image_channels)
     encoder = _MobileNet(whole.features) if network == MOBILENET else whole
     if network == MOBILENET and state is not None and n_image_channels in (1, 3):
-        whole.features[:_N_FIXED].requires_grad_(False)  # noqa: FBT003
+        whole.features[:_N_FIXED].requires_grad_(requires_grad=False)
     return PyramidNetwork(encoder, *levels_of(network), n_image_channels, n_classes, depth=depth)
 
 

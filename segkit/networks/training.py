@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from queue import PriorityQueue
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -131,7 +132,7 @@ class Training:
 
 
 class Trainings:
-    """Trainings of several networks side by side, each on one thread: so they end alike, however many threads there are."""
+    """Trainings of several networks side by side, each step on one thread: they end alike on any number of threads."""
 
     def __init__(self, trainings: Sequence[Training]) -> None:
         self._trainings = list(trainings)
@@ -142,17 +143,22 @@ class Trainings:
         return self._trainings[0].n_steps
 
     def step(self, n_steps: int = 1) -> None:
-        """Take steps in each. Who has taken the fewest goes on first: a thread waits for others at the end only."""
-        waiting: PriorityQueue[tuple[int, int]] = PriorityQueue()
+        """Take steps in each training; a free thread takes the one with the fewest, so that threads seldom wait."""
         ends = [training.n_steps + n_steps for training in self._trainings]
+        waiting: PriorityQueue[tuple[int, int]] = PriorityQueue()
         for place, training in enumerate(self._trainings):
             waiting.put((training.n_steps, place))
+        failed = Event()
 
         def step_one(_: int) -> None:
             place = waiting.get()[1]
             training = self._trainings[place]
             try:
-                training.step()
+                if not failed.is_set():
+                    training.step()
+            except BaseException:
+                failed.set()
+                raise
             finally:  # after an error too, so that no thread waits for ever
                 if training.n_steps < ends[place]:
                     waiting.put((training.n_steps, place))

@@ -100,6 +100,7 @@ def test_a_killed_training_of_tuned_networks_goes_on(folder, tmp_path, monkeypat
 
     monkeypatch.setattr(Trainings, "step", killed)
     monkeypatch.setattr("segkit.features.tuned._SAVE_EVERY", 1)
+    monkeypatch.setattr("segkit.features.tuned._STEPS_AT_ONCE", 1)
     given = job(folder, tuned, checkpoint=str(tmp_path / "training.pt"))
     with pytest.raises(KeyboardInterrupt):
         run_unit(given)

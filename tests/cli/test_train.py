@@ -193,6 +193,7 @@ def test_an_interrupted_training_of_networks_goes_on(folder, segkit, monkeypatch
 
     monkeypatch.setattr(Trainings, "step", interrupted)
     monkeypatch.setattr("segkit.features.tuned._SAVE_EVERY", 1)
+    monkeypatch.setattr("segkit.features.tuned._STEPS_AT_ONCE", 1)
     code, _, err = train(segkit, folder, *options)
     assert (code, err) == (130, "segkit: interrupted: the same command goes on\n")
     checkpoint = folder / ".m.segkit.training"
@@ -227,6 +228,7 @@ def test_a_full_disk_ends_a_training_of_networks_in_one_line(folder, segkit, mon
 
     monkeypatch.setattr(torch, "save", save_until_full)
     monkeypatch.setattr("segkit.features.tuned._SAVE_EVERY", 1)
+    monkeypatch.setattr("segkit.features.tuned._STEPS_AT_ONCE", 1)
     code, _, err = train(segkit, folder, *options)
     assert (code, err.count("\n")) == (2, 1), err
     assert "the disk is full: free some space and run the same command again" in err
@@ -251,6 +253,7 @@ def test_each_of_several_banks_of_networks_goes_on(folder, segkit, monkeypatch):
 
     monkeypatch.setattr(Trainings, "step", interrupted)
     monkeypatch.setattr("segkit.features.tuned._SAVE_EVERY", 1)
+    monkeypatch.setattr("segkit.features.tuned._STEPS_AT_ONCE", 1)
     code, _, err = train(segkit, folder, *SMALL, "--set", banks)
     assert code == 130, err
     assert len(list(folder.glob(".m.segkit.training*"))) == 3

@@ -226,7 +226,7 @@ def test_scales_at_which_regions_are_thin_are_left_out():
 
 @pytest.mark.parametrize(("pyramid", "n_steps"), [((1.0,), 5), ((1.0, 0.5), 2)])
 def test_scales_share_the_steps(pyramid, n_steps, monkeypatch):
-    monkeypatch.setattr(tuned_module, "_SAVE_EVERY", 1)
+    monkeypatch.setattr(tuned_module, "_STEPS_AT_ONCE", 1)
     images, masks = pictures(2, (128, 130), width=32)
     planned = []
 
@@ -483,6 +483,7 @@ def stop_at(network, n_steps):
 def test_an_interrupted_training_goes_on(weights_file, tmp_path, monkeypatch):
     """Where the initial weights lie, and how maps are read, has no influence."""
     monkeypatch.setattr(tuned_module, "_SAVE_EVERY", 1)
+    monkeypatch.setattr(tuned_module, "_STEPS_AT_ONCE", 1)
     images, masks = pictures(2)
     options = {"pyramid": (1.0,), "n_steps": 2, "symmetries": False}
     whole = TunedBank(weights=weights_file, **options).fit(images, masks)
@@ -519,21 +520,44 @@ def test_networks_end_alike_on_any_number_of_threads():
         np.testing.assert_array_equal(value, found[1][name])
 
 
-@pytest.mark.parametrize("n_steps", [1, 6])
-def test_all_steps_are_taken_and_one_by_one_or_together_they_end_alike(n_steps, weights_file, monkeypatch):
-    """Networks do not wait for each other within four steps; what is left of them is taken, too."""
+@pytest.mark.parametrize("n_stopped", [1, 2])
+def test_portions_of_steps_end_as_single_steps_do(n_stopped, weights_file, tmp_path, monkeypatch):
+    """All steps are taken, also those beyond the last whole portion, and after a stop between portions."""
     images, masks = pictures(3)
-    found = []
-    for save_every in (1, 48):
-        monkeypatch.setattr(tuned_module, "_SAVE_EVERY", save_every)
-        options = OPTIONS | {"weights": weights_file, "n_steps": n_steps}
-        found.append(TunedBank(**options).fit(images, masks).weights_used(np.arange(1), 3))
-    for name, value in found[0].items():
-        np.testing.assert_array_equal(value, found[1][name])
+    options = OPTIONS | {"weights": weights_file, "n_steps": 5}
+    path = tmp_path / "bank.pt"
+    monkeypatch.setattr(tuned_module, "_STEPS_AT_ONCE", 1)
+    expected = TunedBank(**options).fit(images, masks).weights_used(np.arange(1), 3)
+    monkeypatch.setattr(tuned_module, "_STEPS_AT_ONCE", 2)
+    monkeypatch.setattr(tuned_module, "_SAVE_EVERY", 3)
+    with pytest.raises(KeyboardInterrupt):
+        TunedBank(**options).fit(images, masks, checkpoint=path, progress=stop_at("Training", n_stopped))
+    assert path.exists() == (n_stopped == 2)  # after four steps, the first portion that ends beyond three
+    found = TunedBank(**options).fit(images, masks, checkpoint=path).weights_used(np.arange(1), 3)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value)
+
+
+def test_the_first_blocks_of_given_weights_are_not_trained(weights_file):
+    """Neither by the loss nor by the decay of weights; the last ones are."""
+    images, masks = pictures(2)
+    bank = TunedBank(**OPTIONS | {"weights": weights_file, "n_steps": 2}).fit(images, masks)
+    given = {
+        name: value.half() for name, value in bank._build(3, bank._initial_weights()).state_dict().items()
+    }
+    places: dict[int, set[bool]] = {}
+    for name, value in bank.weights_used(np.arange(1), 3).items():
+        if "encoder.features." in name:
+            own = name[name.index("encoder.features.") :]
+            same = bool(np.array_equal(value, given[own].numpy()))
+            places.setdefault(int(own.split(".")[2]), set()).add(same)
+    assert all(places[block] == {True} for block in range(4))
+    assert all(False in places[block] for block in range(4, 18))
 
 
 def test_a_checkpoint_of_something_else_is_refused(tmp_path, weights_file, monkeypatch):
     monkeypatch.setattr(tuned_module, "_SAVE_EVERY", 1)
+    monkeypatch.setattr(tuned_module, "_STEPS_AT_ONCE", 1)
     path = tmp_path / "bank.pt"
     images, masks = pictures(2)
     options = OPTIONS | {"weights": weights_file, "n_steps": 2}

@@ -1,4 +1,5 @@
 import errno
+import time
 
 import numpy as np
 import pytest
@@ -234,7 +235,7 @@ def test_a_training_that_goes_on_ends_with_equal_weights(average, tmp_path):
     assert [item.name for item in path.parent.iterdir()] == ["net.pt"]
 
 
-@pytest.mark.parametrize(("n_threads", "at_once"), [(1, 2), (2, 1), (2, 4), (3, 3)])
+@pytest.mark.parametrize(("n_threads", "at_once"), [(1, 2), (2, 1), (2, 4), (3, 3), (5, 4)])
 def test_trainings_side_by_side_end_as_each_alone(n_threads, at_once, tmp_path):
     """Also if they go on from a file, and whatever the number of torch's threads."""
     path = tmp_path / "nets.pt"
@@ -254,12 +255,20 @@ def test_trainings_side_by_side_end_as_each_alone(n_threads, at_once, tmp_path):
         assert_same(found, expected)
 
 
-@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("n_threads", [1, 2, 4])
 def test_an_error_in_one_of_several_trainings_ends_all(n_threads, monkeypatch):
-    trainings = [training(seed=seed) for seed in range(3)]
-    monkeypatch.setattr(trainings[1], "step", lambda: 1 / 0)
+    """Threads that wait for it meanwhile end, too, and it is not tried again."""
+    trainings, calls = [training(seed=seed) for seed in range(3)], []
+
+    def fail():
+        calls.append(1)
+        time.sleep(0.3)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(trainings[1], "step", fail)
     with threadpool_limits(n_threads, "blas"), pytest.raises(ZeroDivisionError):
         Trainings(trainings).step(3)
+    assert calls == [1]
 
 
 def test_what_is_finished_ends_the_state_of_its_training(tmp_path):
