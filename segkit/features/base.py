@@ -329,6 +329,11 @@ class FilterBank(BaseEstimator, ABC):
         """Whether `cross_fitted` returns other banks than this one."""
         return False
 
+    @property
+    def cross_fitted_part(self) -> FilterBank | None:
+        """What is cross-fitted of a bank that has other parts, too; None of any other bank."""
+        return None
+
     def cross_fitted(self, index: int) -> FilterBank:  # noqa: ARG002
         """Return a bank whose maps of a training image, by its place, come from filters that did not learn from its mask."""
         return self

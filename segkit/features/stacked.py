@@ -64,6 +64,14 @@ class StackedBank(CompositeBank):
         return super().centred(n_image_channels) & (self.normalization == "image")
 
     @property
+    def cross_fitted_part(self) -> FilterBank | None:
+        """The banks that are cross-fitted, as they were fitted; None if all or none are."""
+        part = [bank for bank in self._used if bank.is_cross_fitted]
+        if len(part) in (0, len(self._used)):
+            return None
+        return part[0] if len(part) == 1 else self._of(part)
+
+    @property
     def label(self) -> str:
         """Titles of the banks."""
         return " + ".join(bank.label for bank in self._used)

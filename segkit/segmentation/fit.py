@@ -125,6 +125,7 @@ class Candidate:
     seconds: dict[str, float]
     # kept channels of the training pixels and of the coarse grids, if memory allowed to read them at once
     read: Sequence[FloatArray] = ()
+    index: int = 0  # of the bank, or of the one that it is a part of, among those given
 
 
 def train(
@@ -189,7 +190,7 @@ def train(
         data,
         best,
         counts,
-        n_banks=len(banks),
+        n_banks=max(len(banks), len(candidates)),
         penalty=penalty,
         threshold=rule.threshold,
         threshold_rule=recipe.threshold,
@@ -199,7 +200,7 @@ def train(
         training_set_sha256=digest_training_set(images, ids, instances),
     )
     best.bank.forget()
-    return Trained(best.bank, place, classifier, rule, objects, alarms, summary)
+    return Trained(best.bank, best.index, classifier, rule, objects, alarms, summary)
 
 
 def make_classifier(
@@ -241,9 +242,9 @@ def evaluate_banks(
     if len(banks) == 1:
         return [evaluate_bank(recipe, data, penalties, banks[0], progress, workers or threaded)]
     evaluate = partial(_evaluate_numbered, recipe, data, penalties, len(banks), LocalProgress(progress))
-    with closing((workers or one_by_one)(evaluate, enumerate(banks, start=1))) as evaluated:
-        found = {place: candidate() for (place, _), candidate in evaluated}
-    return [found[place] for place in sorted(found)]
+    with closing((workers or one_by_one)(evaluate, enumerate(banks))) as evaluated:
+        found = {index: candidates() for (index, _), candidates in evaluated}
+    return [candidate for index in sorted(found) for candidate in found[index]]
 
 
 def _evaluate_numbered(
@@ -253,12 +254,19 @@ def _evaluate_numbered(
     n_banks: int,
     progress: LocalProgress,
     numbered: tuple[int, FilterBank],
-) -> Candidate:
-    """Evaluate a bank, here or in another process, under descriptions that number it."""
-    place, bank = numbered
-    follow = replace(progress, prefix=f"Bank {place} of {n_banks}: ")
-    data = replace(data, checkpoint=file_of_part(data.checkpoint, place - 1))
-    return evaluate_bank(recipe, data, penalties, bank, follow)
+) -> list[Candidate]:
+    """Evaluate a bank, here or in another process, under descriptions that number it.
+
+    Where fixed filters stand beside networks that learnt from the images, the networks are evaluated alone, too: on a few
+    images the filters may mislead.
+    """
+    index, bank = numbered
+    follow = replace(progress, prefix=f"Bank {index + 1} of {n_banks}: ")
+    data = replace(data, checkpoint=file_of_part(data.checkpoint, index))
+    candidates = [evaluate_bank(recipe, data, penalties, bank, follow)]
+    if (part := candidates[0].bank.cross_fitted_part) is not None:
+        candidates.append(evaluate_bank(recipe, data, penalties, part, follow, is_fitted=True))
+    return [replace(candidate, index=index) for candidate in candidates]
 
 
 def evaluate_bank(
@@ -268,13 +276,15 @@ def evaluate_bank(
     bank: FilterBank,
     progress: Progress,
     workers: Workers = threaded,
+    *,
+    is_fitted: bool = False,
 ) -> Candidate:
     """Fit a bank, select its channels, and choose one of the penalties, and the rest, on held-out images."""
     start = time.perf_counter()
     images, drawn, n_image_channels = data.images, data.drawn, data.images[0].shape[2]
-    normalised = NormalisedBank(
-        bank.fit(images, data.ids, parts=data.parts, progress=progress, checkpoint=data.checkpoint)
-    )
+    if not is_fitted:
+        bank = bank.fit(images, data.ids, parts=data.parts, progress=progress, checkpoint=data.checkpoint)
+    normalised = NormalisedBank(bank)
     n_channels = bank.n_channels(n_image_channels)
     # one pass over the images instead of two, if all channels of all pixels fit
     draws = [drawn, data.training, grid_of(images)]

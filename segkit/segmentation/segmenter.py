@@ -125,7 +125,9 @@ class Segmenter(BaseSegmenter):
     settings_ : dict or None
         Settings of ``segkit train``, which ``segkit train --config MODEL`` repeats; None after `fit`.
     best_index_ : int
-        Index of ``bank_`` among the given banks; a loaded model has no others, and no index.
+        Index of ``bank_`` among the given banks, or of the one that it is a part of: where fixed filters stand beside
+        networks that learnt from the images, the networks are compared alone, too. A loaded model has no others, and no
+        index.
     summary_ : TrainingSummary
         What was chosen and measured: kept channels by group, kernel weights, IoU on the training pixels, seconds.
 

@@ -174,22 +174,52 @@ def test_workers_take_the_banks_or_the_folds_of_a_single_one(data, monkeypatch):
     def run(recipe, data, penalties, bank, progress, workers=None):
         runs.append((bank.sigma_max, penalties, workers))
         progress([], f"Tiles of {bank.sigma_max}")
-        return bank.sigma_max
+        return replace(candidate(0.5), bank=bank)
 
     def note(items, description):
         told.append(description)
 
     monkeypatch.setattr("segkit.segmentation.fit.evaluate_bank", run)
     banks, recipe = [MultiscaleBank(sigma_max=sigma) for sigma in (1, 2, 4)], make_recipe()
-    assert evaluate_banks(recipe, data, banks[:1], note, spread) == [1]
+    assert [one.bank for one in evaluate_banks(recipe, data, banks[:1], note, spread)] == banks[:1]
     assert runs.pop() == (1, PENALTIES, spread)
-    assert evaluate_banks(recipe, data, banks[:1], note, None) == [1]
+    assert [one.bank for one in evaluate_banks(recipe, data, banks[:1], note, None)] == banks[:1]
     assert runs.pop()[2] is not None
     assert told == ["Tiles of 1"] * 2
     told.clear()
-    assert evaluate_banks(recipe, data, banks, note, spread) == [1, 2, 4]
+    found = evaluate_banks(recipe, data, banks, note, spread)
+    assert [(one.index, one.bank) for one in found] == [*enumerate(banks)]
     assert runs == [(sigma, PENALTIES, None) for sigma in (4, 2, 1)]
     assert told == ["Bank 3 of 3: Tiles of 4", "Bank 2 of 3: Tiles of 2", "Bank 1 of 3: Tiles of 1"]
+
+
+class Learner(MultiscaleBank):
+    """A bank whose maps of training images would be made without them; it counts its fits."""
+
+    n_fits = 0
+    is_cross_fitted = True
+
+    def fit(self, *given, **options):
+        Learner.n_fits += 1
+        return self
+
+    def cross_fitted(self, index):
+        return self
+
+
+def test_networks_beside_filters_are_evaluated_alone_too_and_fitted_once(data, monkeypatch):
+    """Not where they are the only bank, nor a bank without other filters."""
+    monkeypatch.setattr(Learner, "n_fits", 0)
+    learner, filters = Learner(sigma_max=2), MultiscaleBank(sigma_max=1)
+    found = evaluate_banks(
+        make_recipe(), data, [StackedBank([learner, filters]), learner, filters], follow, None
+    )
+    assert [one.index for one in found] == [0, 0, 1, 2]
+    assert [type(one.bank) for one in found] == [StackedBank, Learner, Learner, MultiscaleBank]
+    assert Learner.n_fits == 2
+    alone, given = found[1], found[2]
+    assert alone.choice.scores.mean_iou == given.choice.scores.mean_iou
+    assert len(evaluate_banks(make_recipe(), data, [StackedBank([learner, filters])], follow, None)) == 1
 
 
 @pytest.mark.parametrize(
@@ -203,7 +233,12 @@ def test_workers_take_the_banks_or_the_folds_of_a_single_one(data, monkeypatch):
 )
 def test_only_what_needs_held_out_images_is_calibrated(data, monkeypatch, options, calibrates):
     seen = []
-    monkeypatch.setattr("segkit.segmentation.fit.evaluate_bank", lambda *given: seen.append(given[2]))
+
+    def note(recipe, data, penalties, *others):
+        seen.append(penalties)
+        return candidate(None)
+
+    monkeypatch.setattr("segkit.segmentation.fit.evaluate_bank", note)
     recipe = make_recipe(**options)
     evaluate_banks(recipe, data, [BANK], follow, None)
     own = [1 / (data.training.label.size * LinearSVM().C)]  # of the C of the classifier
