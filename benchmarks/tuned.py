@@ -50,7 +50,7 @@ from segkit.segmentation.segmenter import Segmenter
 SETS = (*KINDS["development"], *KINDS["first look"])
 LONG = "tuned-long"
 WAYS = {
-    "recipe": "**`--config tuned`**: the first of the next two that does better held out",
+    "recipe": "**`--config tuned`**: what does best held out",
     "learnt": "logits and multiscale filters, kernel machine",
     "filters": "the default, without networks",
     "logits": "logits, kernel machine",
