@@ -207,6 +207,17 @@ class Learner(MultiscaleBank):
         return self
 
 
+def test_the_cross_fitted_part_of_a_stack_is_what_is_cross_fitted_of_it():
+    learner, filters = Learner(sigma_max=2), MultiscaleBank(sigma_max=1)
+    assert StackedBank([filters, learner]).cross_fitted_part.n_channels() == learner.n_channels()
+    both = StackedBank([learner, filters, learner]).cross_fitted_part
+    assert isinstance(both, StackedBank)
+    assert both.n_channels() == 2 * learner.n_channels()
+    assert StackedBank([learner, learner]).cross_fitted_part is None
+    assert StackedBank([filters]).cross_fitted_part is None
+    assert learner.cross_fitted_part is None
+
+
 def test_networks_beside_filters_are_evaluated_alone_too_and_fitted_once(data, monkeypatch):
     """Not where they are the only bank, nor a bank without other filters."""
     monkeypatch.setattr(Learner, "n_fits", 0)
