@@ -20,9 +20,10 @@ from segkit.live.events import (
     Saved,
     Status,
 )
+from segkit.live.export import HandOver
 from segkit.live.objects import FoundObjects, ObjectEditor
 from segkit.live.project import ImageEntry, Project
-from segkit.live.session import HandOver, LiveSession
+from segkit.live.session import LiveSession
 
 __all__ = [
     "Advised",

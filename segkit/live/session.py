@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import shlex
 import tempfile
 import threading
 import time
@@ -16,15 +15,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import numpy as np
-import yaml
 from numpy.typing import ArrayLike, NDArray
 from pydantic import ValidationError
 
 from segkit._common import FloatArray, Progress
-from segkit._common.files import remove_if_empty, write_text
+from segkit._common.files import write_text
 from segkit._common.threads import single_threaded_blas
 from segkit.config.schema import Config, ObjectsConfig
 from segkit.errors import ConfigError, InputError, OutputError, SegkitError, count
@@ -33,7 +31,6 @@ from segkit.features.tuned import interruptible
 from segkit.images import UNLABELLED, LabelMap
 from segkit.images.alike import check_kinds, common_channels, fits, kind_of, with_channels
 from segkit.images.outputs import find_within, is_same
-from segkit.images.record import ELSEWHERE, HIDDEN, Record
 from segkit.live.advice import LabelledPixels, glimpse, suggest_images, suggest_regions
 from segkit.live.arrays import ArrayProject
 from segkit.live.background import Report, Reporter
@@ -59,6 +56,7 @@ from segkit.live.events import (
     Task,
     explain,
 )
+from segkit.live.export import HandOver, hand_over, training_options
 from segkit.live.features import Box, ImageFeatures
 from segkit.live.folder import FolderRunner
 from segkit.live.learner import Labelled, Learner, LiveModel, digest_labels
@@ -66,7 +64,6 @@ from segkit.live.network import NetworkTrainer
 from segkit.live.objects import BusyError, ObjectEditor, PredictedObjects
 from segkit.live.project import Project
 from segkit.objects.annotated import AnnotatedRegions, splitter_of
-from segkit.segmentation.model_file import read_model
 from segkit.segmentation.object_model import ObjectModel
 from segkit.segmentation.segmenter import Segmenter, default_bank, load
 from segkit.segmentation.summary import HeldOutScores
@@ -84,41 +81,8 @@ SECONDS_TO_SAVE_AGAIN = 2.0
 IMAGES_AT_HAND = 8
 # The model that has segmented a folder: an export in between does not change it.
 _RUN_MODEL = "results.segkit"
-_PROGRESS, _MODEL, _OPTIONS, _NETWORK, _RESULTS = (
-    "progress.json",
-    "model.segkit",
-    "train.yaml",
-    "network",
-    "results",
-)
+_PROGRESS, _NETWORK, _RESULTS = "progress.json", "network", "results"
 _CLOSED = "the session is closed: open a new one"
-
-
-class HandOver(NamedTuple):
-    """Export of a session.
-
-    Parameters
-    ----------
-    model : Path
-        The trained model.
-    masks : Path
-        Folder of the label images.
-    options : Path
-        YAML file of the options of training.
-    command : str
-        The ``segkit train`` command that makes the same model, to rounding.
-    objects : str
-        How the model counts objects, in words; empty without a background.
-    shown : {"kernel machine", "network"}
-        Which of the two the model is: the one whose predictions are shown.
-    """
-
-    model: Path
-    masks: Path
-    options: Path
-    command: str
-    objects: str
-    shown: Shown = "kernel machine"
 
 
 class _InterruptedError(Exception):
@@ -1289,80 +1253,3 @@ def _bank_to_draw_with(segmenter: Segmenter) -> FilterBank:
 def _object_iou(scores: HeldOutScores | None) -> float | None:
     """Return the object IoU of held-out images; blocks of one image say nothing about others."""
     return None if scores is None or scores.regions != "images" else scores.object_iou
-
-
-def training_options(project: Project | ArrayProject, config: Config) -> dict[str, Any]:
-    """Return the options with which ``segkit train`` trains on the label images of a project."""
-    options = config.model_dump(
-        mode="json", exclude_unset=True
-    )  # the name of a bank is a default of its options
-    data = options.get("data", {})
-    of_images = {key: data[key] for key in ("axes", "range", "channels") if data.get(key) is not None}
-    if isinstance(project, Project) and (named := project.reading.unnamed) is not None:
-        # planes need no option: there is a label image of each, and new files are read alike
-        of_images |= {"axes": named} if len(named) > len("ZYX") or "C" in named else {}
-    of_masks = project.training_options() | {"masks": "classes", "only_annotated": True}
-    return options | {"data": of_images | of_masks}
-
-
-def hand_over(
-    project: Project | ArrayProject,
-    config: Config,
-    progress: Progress | None = None,
-    *,
-    model: str | Path | None = None,
-    trained: Segmenter | None = None,
-) -> HandOver:
-    """Train on the saved label images of a project, as ``segkit train`` does, or write what was `trained` on them."""
-    if not project.annotated():
-        raise InputError("nothing is labelled yet: draw strokes of two classes or more, then export")
-    options = training_options(project, config)
-    settings = Config.from_options(options)
-    images, masks = project.training_files()
-    assert project.output is not None  # else training_files would have raised
-    files = HandOver(Path(model or project.output / _MODEL), masks, project.output / _OPTIONS, "", "")
-    # the project is locked already, and files of its labels may be half written
-    record = Record(project.output, project.output / HIDDEN / "new", replaces_foreign=False)
-    own = [path for path in (files.options, files.model) if path.parent == project.output]
-    record.refuse_changed([Path(path.name) for path in own if not _is_model(path)], cure=ELSEWHERE)
-    dataset = settings.data.load_pairs(images, masks)
-    segmenter = trained or settings.build(z_spacing=dataset.z_spacing).fit(
-        dataset.images,
-        dataset.masks,
-        instances=dataset.instances,
-        label_map=dataset.label_map,
-        progress=progress,
-    )
-    segmenter = segmenter.with_objects(**settings.objects.changes)
-    segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)
-    write_text(record.staging / _OPTIONS, yaml.safe_dump(options, sort_keys=False, allow_unicode=True))
-    record.put("export", [Path(_OPTIONS)])
-    remove_if_empty(record.staging)
-    segmenter.save(
-        files.model,
-        embed_weights=settings.training.embed_weights,
-        settings=settings.model_dump(mode="json"),
-    )
-    words = [
-        "segkit",
-        "train",
-        images,
-        files.masks,
-        "-o",
-        files.model,
-        "--config",
-        files.options,
-        "--overwrite",
-    ]
-    has_background = segmenter.label_map_.names[0] == project.classes[0].name
-    objects = segmenter.objects_.rule if has_background else ""
-    return files._replace(command=shlex.join(map(str, words)), objects=objects)
-
-
-def _is_model(path: Path) -> bool:
-    """Return whether a file is a model, which `segkit train` may have written: the command that is printed does."""
-    try:
-        read_model(path)
-    except SegkitError:
-        return False
-    return True

@@ -155,7 +155,7 @@ def prepare(page, here):
 def draw():
     """Label and export, as on the page of `segkit annotate`."""
     from segkit.live import LabelClass, Project
-    from segkit.live.session import hand_over
+    from segkit.live.export import hand_over
 
     classes = [LabelClass(0, "background", "#56b4e9"), LabelClass(1, "nucleus", "#f0e442")]
     with Project("images", "images-annotations", classes=classes, masks="masks") as project:

@@ -19,7 +19,6 @@ from segkit.live import Checked, Expected, Failed, LiveSession, Network, Objects
 from segkit.live.background import Reporter
 from segkit.live.canvas import OpenedModel
 from segkit.live.network import NetworkTrainer
-from segkit.live.session import training_options
 from segkit.segmentation.segmenter import Segmenter, load
 from tests.live.conftest import PATIENCE, complaint, draw, listen, rebuilt
 
@@ -202,12 +201,6 @@ def test_one_class_trains_no_network(session, truth):
     draw(session, "a", truth["a"], value=0)
     told = complaint(InputError, session.train_network)
     assert told == "too little is labelled yet: draw strokes of two classes or more, then train"
-
-
-def test_a_bank_keeps_its_name_in_the_options_of_an_export(project):
-    for bank in ("{name: multiscale}", "{name: stacked, banks: [{name: position}, {name: multiscale}]}"):
-        config = Config.load(None, [f"bank={bank}"])
-        assert Config.from_options(training_options(project, config)).bank == config.bank
 
 
 def test_loops_inside_loops_are_one_share(monkeypatch):
