@@ -50,7 +50,6 @@ from segkit.live.events import (
     Network,
     Objects,
     Run,
-    Saved,
     Shown,
     Status,
     Task,
@@ -63,6 +62,7 @@ from segkit.live.learner import Labelled, Learner, LiveModel, digest_labels
 from segkit.live.network import NetworkTrainer
 from segkit.live.objects import BusyError, ObjectEditor, PredictedObjects
 from segkit.live.project import Project
+from segkit.live.saving import Saver
 from segkit.objects.annotated import AnnotatedRegions, splitter_of
 from segkit.segmentation.object_model import ObjectModel
 from segkit.segmentation.segmenter import Segmenter, default_bank, load
@@ -75,8 +75,6 @@ Source = Literal["strokes", "model"]
 # Seconds without a change before the model is evaluated, and before features of further images are computed.
 QUIET_TO_EVALUATE = 0.8
 QUIET_TO_LOOK_AHEAD = 1.5
-# Seconds until labels that could not be saved are tried again: the disk may have room by then.
-SECONDS_TO_SAVE_AGAIN = 2.0
 # Images whose features stay at hand.
 IMAGES_AT_HAND = 8
 # The model that has segmented a folder: an export in between does not change it.
@@ -218,8 +216,6 @@ class LiveSession:
         self._told: Status | None = None
         self._strokes: set[object] = set()
         self._n_strokes, self._points = self._read_progress()
-        self._unsaved: dict[str, None] = {}
-        self._saving: str | None = None
         self._closing = False
         # whether something came in since the last step began
         self._woken = False
@@ -230,12 +226,9 @@ class LiveSession:
         self._is_exporting = False
         self._news = threading.Condition()
         self._is_idle = threading.Event()
-        self._threads = [
-            threading.Thread(target=target, name=f"segkit-{name}", daemon=True)
-            for name, target in (("live", self._run), ("save", self._run_saving))
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._saver = Saver(project, self._emit, self._saved)
+        self._thread = threading.Thread(target=self._run, name="segkit-live", daemon=True)
+        self._thread.start()
 
     def __enter__(self) -> Self:
         return self
@@ -251,13 +244,11 @@ class LiveSession:
         with self._news:
             self._closing = True
             self._news.notify_all()
-        worker, saver = self._threads
-        saver.join()
-        # before the worker ends, which may take minutes: whoever ends the program may not wait
-        fault = self._save_all()
+        # before the thread ends, which may take minutes: whoever ends the program may not wait
+        fault = self._saver.close()
         self._trainer.cancel()
         self.cancel_run()
-        worker.join()
+        self._thread.join()
         for _, answer in self._calls:  # nobody is left to answer
             answer.set_exception(InputError(_CLOSED))
         self._calls.clear()
@@ -266,27 +257,6 @@ class LiveSession:
             self._folder.cleanup()
         if fault is not None:
             raise fault
-
-    def _save_all(self) -> OutputError | None:
-        """Save what is not saved, here or elsewhere; return what to tell if it is elsewhere."""
-        if not isinstance(self.project, Project):
-            return None
-        causes = {}
-        for key in dict.fromkeys([*self._unsaved, *self.project.unsaved()]):
-            try:
-                self.project.save(key)
-                self._unsaved.pop(key, None)
-            except Exception as error:  # no label may be lost, whatever went wrong
-                causes[key] = error.__cause__ or error
-        if not causes:
-            return None
-        cause, masks = next(iter(causes.values())), self.project.masks
-        told = f"labels of {count(len(causes), 'image')} could not be saved to {masks} ({explain(cause)})"
-        try:
-            folder = self.project.rescue(causes) / masks.name
-        except OutputError as error:
-            return OutputError(f"{told}; {error}")
-        return OutputError(f"{told}: they are in {folder}, copy them from there")
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call a function with every event from now on; gives a function that ends it."""
@@ -751,7 +721,7 @@ class LiveSession:
             ]
             if self._woken or self._closing or self._calls:
                 return
-            if self._evaluate_at is None and not self._unsaved and self._saving is None:
+            if self._evaluate_at is None and self._saver.is_idle:
                 self._is_idle.set()
             self._news.wait(max(0.0, min(due) - time.monotonic()) if due else None)
 
@@ -1169,7 +1139,7 @@ class LiveSession:
         with self._news:
             self._stale.add(key)
             self._needs_fit = True
-            self._unsaved[key] = None
+            self._saver.add(key)
             is_closed = self._closing
             if self._canvas is not None and self._canvas.key == key:
                 self._canvas.has_objects = False  # labels win over what is predicted
@@ -1184,31 +1154,9 @@ class LiveSession:
             self._labels_changed(key, patch)
         return patch
 
-    def _run_saving(self) -> None:
-        while True:
-            with self._news:
-                if self._closing:
-                    return
-                if not self._unsaved:
-                    self._news.wait()
-                    continue
-                key = self._saving = next(iter(self._unsaved))
-                del self._unsaved[key]
-            try:
-                version = self.project.save(key)
-            except Exception as error:  # no label may be lost, whatever went wrong
-                with self._news:
-                    self._unsaved[key], self._saving = None, None
-                told = explain(error)
-                self._emit(Failed(told if isinstance(error, SegkitError) else f"{key}: not saved: {told}"))
-                with self._news:
-                    if not self._closing:
-                        self._news.wait(SECONDS_TO_SAVE_AGAIN)
-                continue
-            self._emit(Saved(key, version))
-            with self._news:
-                self._saving = None
-                self._news.notify_all()
+    def _saved(self) -> None:
+        with self._news:
+            self._news.notify_all()
 
     def _emit(self, event: Event) -> None:
         for listener in list(self._listeners):

@@ -24,7 +24,7 @@ def blobs(shape, seed):
 def _little_patience(monkeypatch):
     """Let sessions evaluate, and try to save again, after a moment."""
     monkeypatch.setattr("segkit.live.session.QUIET_TO_EVALUATE", 0.1)
-    monkeypatch.setattr("segkit.live.session.SECONDS_TO_SAVE_AGAIN", 0.1)
+    monkeypatch.setattr("segkit.live.saving.SECONDS_TO_SAVE_AGAIN", 0.1)
 
 
 @pytest.fixture(scope="session")
@@ -130,3 +130,15 @@ def rebuilt(events, shape):
             values[row : row + height, col : col + width] = event.values
             times[row : row + height, col : col + width] += 1
     return values, times
+
+
+def once(before, work):
+    """The same function, which does something else first when it is called for the first time."""
+    todo = [before]
+
+    def wrapped(*args, **options):
+        if todo:
+            todo.pop()()
+        return work(*args, **options)
+
+    return wrapped

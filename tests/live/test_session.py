@@ -1,8 +1,4 @@
-import errno
-import os
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +6,8 @@ import tifffile
 
 import segkit.live.features
 from segkit.config.schema import Config
-from segkit.errors import ConfigError, InputError, OutputError
-from segkit.images import read_mask, write_image
+from segkit.errors import ConfigError, InputError
+from segkit.images import write_image
 from segkit.images.axes import AxesError
 from segkit.live import (
     ArrayProject,
@@ -19,7 +15,6 @@ from segkit.live import (
     Expected,
     Failed,
     LabelClass,
-    Labels,
     LiveSession,
     Objects,
     Prediction,
@@ -28,7 +23,7 @@ from segkit.live import (
     Status,
 )
 from segkit.segmentation.segmenter import load
-from tests.live.conftest import PATIENCE, blobs, complaint, draw, learn, listen, rebuilt
+from tests.live.conftest import PATIENCE, blobs, draw, learn, listen, rebuilt
 
 
 def test_strokes_in_prediction_out(session, heard, truth):
@@ -83,14 +78,6 @@ def test_strokes_of_all_images_train_one_model(session, truth):
     draw(session, "b", truth["b"], value=1)
     mask, _ = session.predict("c")
     assert (mask == truth["c"]).mean() > 0.93
-
-
-def test_labels_are_on_disk_at_once(session, heard, project, truth):
-    draw(session, "a", truth["a"])
-    version = heard.of(Labels)[-1].version
-    heard.wait_for(Saved, lambda event: event.version == version)
-    [stored] = read_mask(project.label_path("a"))
-    np.testing.assert_array_equal(stored, project.labels("a").labels)
 
 
 def test_undo_takes_the_prediction_back(session, truth):
@@ -290,52 +277,6 @@ def test_an_image_of_other_channels_is_told(folder, rng):
         assert session.wait(PATIENCE)
         session.open("d")
         assert "d: 3 channels, expected 1 as the first image" in heard.wait_for(Failed).message
-
-
-def test_a_full_disk_is_told_and_nothing_is_lost(session, heard, project, truth, monkeypatch):
-    save = Project.save
-    monkeypatch.setattr(
-        Project, "save", lambda self, key: (_ for _ in ()).throw(OutputError("disk full: free space"))
-    )
-    session.open("a")
-    draw(session, "a", truth["a"])
-    assert heard.wait_for(Failed).message == "disk full: free space"
-    heard.wait_for(Prediction)  # learning goes on
-    monkeypatch.setattr(Project, "save", save)
-    heard.wait_for(Saved)
-    np.testing.assert_array_equal(read_mask(project.label_path("a"))[0], project.labels("a").labels)
-
-
-def test_labels_that_were_deleted_are_written_again_at_the_end(session, heard, project, truth):
-    draw(session, "a", truth["a"])
-    heard.wait_for(Saved)
-    assert session.wait(PATIENCE)
-    drawn = project.labels("a").labels.copy()
-    shutil.rmtree(project.masks)
-    session.close()
-    np.testing.assert_array_equal(read_mask(project.label_path("a"))[0], drawn)
-
-
-def test_labels_that_cannot_be_saved_at_the_end_are_rescued(session, project, truth, tmp_path, monkeypatch):
-    def refuse(temporary, target):
-        if project.output in target.parents:
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), target.name)
-        os.rename(temporary, target)  # noqa: PTH104
-
-    home = tmp_path / "home"
-    home.mkdir()
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setattr(Path, "replace", refuse)
-    draw(session, "a", truth["a"])
-    drawn = project.labels("a").labels.copy()
-    told = complaint(OutputError, session.close)
-    [rescued] = home.iterdir()
-    assert told == (
-        f"labels of 1 image could not be saved to {project.masks} (a.png: Read-only file system: check the disk, its "
-        f"permissions and free space): they are in {rescued / 'masks'}, copy them from there"
-    )
-    np.testing.assert_array_equal(read_mask(rescued / "masks" / "a.png")[0], drawn)
-    monkeypatch.undo()  # closed once more by its fixture, the session saves them
 
 
 def test_a_fault_in_the_thread_is_told(session, heard, truth, monkeypatch):

@@ -8,22 +8,10 @@ import pytest
 import segkit.live.features
 from segkit.errors import InputError, OutputError
 from segkit.images import read_mask, write_image
-from segkit.live import Failed, LabelClass, LiveSession, Prediction, Project, Saved
+from segkit.live import Failed, LabelClass, LiveSession, Prediction, Project
 from segkit.live.canvas import Canvas, OpenedModel
 from segkit.live.learner import Labelled
-from tests.live.conftest import PATIENCE, blobs, draw, learn, listen, rebuilt
-
-
-def once(before, work):
-    """The same function, which does something else first when it is called for the first time."""
-    todo = [before]
-
-    def wrapped(*args, **options):
-        if todo:
-            todo.pop()()
-        return work(*args, **options)
-
-    return wrapped
+from tests.live.conftest import PATIENCE, blobs, draw, learn, listen, once, rebuilt
 
 
 def test_a_stroke_while_labels_are_looked_at_is_learnt(session, truth, monkeypatch):
@@ -90,16 +78,6 @@ def test_a_listener_that_fails_stops_nothing(session, project, truth, caplog):
     assert project.unsaved() == []
     assert (session.predict("a")[0] == truth["a"]).mean() > 0.95
     assert "a listener failed at Saved" in caplog.text
-
-
-def test_a_fault_while_saving_is_told_and_tried_again(session, heard, project, truth, monkeypatch):
-    save = Project.save
-    monkeypatch.setattr(Project, "save", once(lambda: 1 / 0, save))
-    draw(session, "a", truth["a"])
-    assert "a: not saved: unexpected error (ZeroDivisionError" in heard.wait_for(Failed).message
-    heard.wait_for(Saved)
-    assert session.wait(PATIENCE)
-    assert project.unsaved() == []
 
 
 def test_closing_saves_all_that_can_be_saved(project, cache, truth, monkeypatch):
