@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
-from scipy import ndimage
-from skimage.measure import block_reduce
 
 from segkit._common import FloatArray, Progress, entries_under, pass_on
 from segkit._common.arrays import digest_arrays
@@ -25,11 +23,12 @@ from segkit._common.device import told_if_full, torch_device
 from segkit.errors import ConfigError, InputError, count
 from segkit.features.backbone import Backbone, usual_window
 from segkit.features.base import LEAST_PARTS, Channel, FeatureMaps, FilterBank, TiledBank, as_image
+from segkit.features.folds import cells_of, count_classes, guarded, held_out_pixels
 from segkit.features.networks import Pyramid, scales_of
+from segkit.features.shrinking import LEAST_SIDE, shrink, shrink_ids, useful_scales
 from segkit.features.tiles import Tile, cut
 from segkit.features.weights import imagenet_address, load_pretrained, load_weights, origin_of, read_weights
 from segkit.images.labels import UNLABELLED
-from segkit.images.sampling import block_folds, deal_images, sparse_images
 
 if TYPE_CHECKING:
     import torch
@@ -44,15 +43,10 @@ Whole = Annotated[int, Field(gt=0, le=1_000_000)]
 CROP, BATCH_SIZE, ENCODER_RATE, RATE, WEIGHT_DECAY, AVERAGE, RISE = 192, 4, 1e-4, 1e-3, 1e-3, 0.99, 0.1
 # Weight of the loss of the depth in objects beside that of the classes, as chosen on the first split of usiigaci_phase.
 _WEIGHT_OF_DEPTH = 2
-# Coarse scales are left out at which an image would have a shorter side of fewer pixels (the least crop), or the annotated
-# regions of every class would be narrower: what is small gains from steps at full scale, not from another scale.
-LEAST_SIDE, LEAST_WIDTH = 64, 16
 # Sides of an image that has something to learn from.
 LEAST_IMAGE = 32
 # Logits beyond are clipped: they say nothing more.
 MOST_LOGIT = 8
-# Pixels around a held-out block that are not trained on, as a share of the shorter side of its image.
-GUARD = 1 / 32
 # Steps between two writings of a checkpoint, and steps that networks take without waiting for each other.
 _SAVE_EVERY, _STEPS_AT_ONCE = 48, 4
 # Bytes for each pixel of an image while a network runs at full scale; measured on images of 0.6 and 1 megapixel.
@@ -203,14 +197,14 @@ class TunedBank(TiledBank):
                 "TunedBank learns from masks: give the class ids of the images, fit(images, ids)"
             )
         arrays = [as_image(image) for image in images]
-        self.n_classes_ = _count_classes(ids)
+        self.n_classes_ = count_classes(ids)
         n_parts = _count_parts(parts or (), self.n_classes_)
         self.knows_depth_ = n_parts > 0
         targets = ids
         if parts is not None and n_parts:
             targets = [_pair(*both, n_parts) for both in zip(ids, parts, strict=True)]
-        held_out = _hold_out(ids, self.n_folds)
-        self.scales_ = _useful(sorted(scales_of(self.pyramid), reverse=True), ids, self.n_classes_)
+        held_out = held_out_pixels(ids, self.n_folds)
+        self.scales_ = useful_scales(sorted(scales_of(self.pyramid), reverse=True), ids, self.n_classes_)
         networks = [_Member(scale, fold) for scale in self.scales_ for fold in range(len(held_out))]
         initial = self._initial_weights()
         saved = Checkpoint(checkpoint, self._digest(arrays, targets, networks, initial))
@@ -462,16 +456,16 @@ class TunedBank(TiledBank):
         """Begin the training of the networks, by scale and fold; those of a scale share its images."""
         for scale in self.scales_:
             factor = scale.denominator
-            shrunk = [_shrink(image, factor) for image in images]
+            shrunk = [shrink(image, factor) for image in images]
             for fold, masks in enumerate(held_out):
                 learnt = [
-                    np.where(_guarded(out), np.uint8(UNLABELLED), mask)
+                    np.where(guarded(out), np.uint8(UNLABELLED), mask)
                     for mask, out in zip(targets, masks, strict=True)
                 ]
                 labelled = [index for index, mask in enumerate(learnt) if (mask != UNLABELLED).any()]
                 yield self._start(
                     [shrunk[index] for index in labelled],
-                    [_shrink_ids(learnt[index], factor) for index in labelled],
+                    [shrink_ids(learnt[index], factor) for index in labelled],
                     n_parts,
                     _Member(scale, fold),
                     initial,
@@ -526,7 +520,7 @@ class TunedBank(TiledBank):
         """Compute the mean logits (n_maps, h, w) of an image (H, W, C) over networks and symmetries."""
         import torch
 
-        small = _shrink(image, scale.denominator)
+        small = shrink(image, scale.denominator)
         multiple = self._strides[1]
         padding = [(0, -side % multiple) for side in small.shape[:2]]
         shape = [math.ceil(side / self._strides[0]) for side in small.shape[:2]]
@@ -582,7 +576,7 @@ class TunedBank(TiledBank):
                 for fold, masks in enumerate(held_out):
                     if masks[index].any():
                         run = self._run([self._networks[_Member(scale, fold).name]], image, scale)
-                        cells = _cells(masks[index], run.shape[1:], self._strides[0] / float(scale))
+                        cells = cells_of(masks[index], run.shape[1:], self._strides[0] / float(scale))
                         logits = run if logits is None else np.where(cells, run, logits)
                 maps.append(self._as_maps(logits, np.arange(self._n_maps) + place * self._n_maps, place))
             found.append(maps)
@@ -644,110 +638,6 @@ def _pair(ids: IdArray, parts: IdArray, n_parts: int) -> IdArray:
     return np.where(
         ids == UNLABELLED, ids, ids * np.uint8(n_parts + 1) + np.minimum(parts, np.uint8(n_parts))
     )
-
-
-def _hold_out(ids: Sequence[IdArray], n_folds: int) -> list[list[NDArray[np.bool_]]]:
-    """Tell, for each fold and image, which pixels are held out: images, or blocks of a single one."""
-    if len(ids) == 1:
-        return [[half] for half in _halve(ids[0])]
-    holds = np.array([np.isin(np.arange(_count_classes(ids)), mask) for mask in ids])
-    fold = deal_images(holds, min(n_folds, len(ids)))
-    return [
-        [np.full(mask.shape, own == k) for mask, own in zip(ids, fold, strict=True)] for k in np.unique(fold)
-    ]
-
-
-def _halve(mask: IdArray) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Halve an image by blocks, so that all classes are learnt without either half if they can be."""
-    row, col = np.indices(mask.shape)
-    block = block_folds(np.asarray(row), np.asarray(col), mask.shape)
-    halves = [np.isin(block, (0, other)) for other in (1, 2, 3)]
-
-    def n_learnt(half: NDArray[np.bool_]) -> int:
-        learnt = [np.unique(mask[~_guarded(out) & (mask != UNLABELLED)]) for out in (half, ~half)]
-        return min(map(len, learnt))
-
-    best = max(halves, key=n_learnt)
-    if n_learnt(best) == 0:
-        raise InputError(
-            "the labels of the only image lie too close together for networks that are trained on parts of it: annotate "
-            "more of it, or leave the tuned bank out"
-        )
-    return best, ~best
-
-
-def _count_classes(ids: Sequence[IdArray]) -> int:
-    """Count the classes, two or more, whose ids go from 0."""
-    for index, mask in enumerate(ids):
-        if (mask == UNLABELLED).all():
-            raise InputError(f"mask {index} has no labelled pixel: annotate some, or leave that image out")
-    n_classes = 1 + max(int(mask[mask != UNLABELLED].max()) for mask in ids)
-    if n_classes < 2:
-        raise InputError("the masks hold one class only: annotate a second one, such as the background")
-    return n_classes
-
-
-def _useful(scales: list[Fraction], ids: Sequence[IdArray], n_classes: int) -> list[Fraction]:
-    """Keep the first scale, and those at which images and annotated regions are large enough."""
-    shortest = min(side for mask in ids for side in mask.shape)
-    # strokes tell nothing of the width of what they lie in
-    widths = [
-        math.inf if sparse_images(ids) else _typical_width([mask == label for mask in ids])
-        for label in range(1, n_classes)
-    ]
-    large = [
-        scale for scale in scales[1:] if scale * shortest >= LEAST_SIDE and scale * max(widths) >= LEAST_WIDTH
-    ]
-    return scales[:1] + large
-
-
-def _typical_width(masks: Sequence[NDArray[np.bool_]]) -> float:
-    """Width in pixels, at its widest place, of the region that the median pixel of the masks lies in."""
-    widths: list[float] = []
-    areas: list[int] = []
-    for mask in masks:
-        regions, n_regions = ndimage.label(mask, structure=np.ones((3, 3)))
-        depths = ndimage.distance_transform_edt(mask)
-        widths += (2 * ndimage.maximum(depths, regions, range(1, n_regions + 1))).tolist()
-        areas += np.bincount(regions.ravel(), minlength=1)[1:].tolist()
-    order = np.argsort(widths)
-    covered = np.cumsum(np.array(areas)[order])
-    return widths[order[np.searchsorted(covered, covered[-1] / 2)]] if widths else 0.0
-
-
-def _guarded(held_out: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Widen held-out blocks, whose neighbours are too alike to be trained on."""
-    if held_out.all() or not held_out.any():
-        return held_out
-    width = max(1, round(GUARD * min(held_out.shape)))
-    return np.asarray(ndimage.maximum_filter(held_out, 2 * width + 1))
-
-
-def _cells(mask: NDArray[np.bool_], shape: tuple[int, ...], stride: float) -> NDArray[np.bool_]:
-    """Read a mask of pixels at the centres of cells."""
-    rows, cols = (
-        np.minimum((np.arange(n) * stride + stride / 2).astype(np.intp), side - 1)
-        for n, side in zip(shape, mask.shape, strict=True)
-    )
-    return mask[np.ix_(rows, cols)]
-
-
-def _shrink(image: FloatArray, factor: int) -> FloatArray:
-    """Take means of blocks of pixels; the far edges are mirrored to whole blocks."""
-    if factor == 1:
-        return image
-    padding = [(0, -side % factor) for side in image.shape[:2]]
-    padded = np.pad(image, (*padding, (0, 0)), mode="symmetric")
-    means = block_reduce(padded, (factor, factor, 1), np.mean)  # type: ignore[no-untyped-call]
-    return np.asarray(means, dtype=np.float32)
-
-
-def _shrink_ids(ids: IdArray, factor: int) -> IdArray:
-    """Take the class id in the middle of each block of pixels, or another one where it is unlabelled: strokes are thin."""
-    padded = np.pad(ids, [(0, -side % factor) for side in ids.shape], mode="symmetric")
-    middle = padded[factor // 2 :: factor, factor // 2 :: factor]
-    lowest = block_reduce(padded, (factor, factor), np.min)  # type: ignore[no-untyped-call]
-    return np.where(middle == UNLABELLED, lowest, middle)
 
 
 def _as_batch(images: FloatArray, device: torch.device) -> torch.Tensor:
