@@ -101,6 +101,7 @@ def split_by_block(
     ids: OnDisk,
     make: Make,
     learnt: OnDisk | None = None,
+    probability: OnDisk | None = None,
     *,
     side: int | None = None,
 ) -> tuple[OnDisk, int]:
@@ -116,6 +117,8 @@ def split_by_block(
         ``make(name, dtype)`` makes another array of zeros of that size on disk.
     learnt : array on disk, (H, W), float32, optional
         The landscape that is learnt, where the splitter needs one.
+    probability : array on disk, (H, W), float32, optional
+        Probability of the foreground, where doubtful objects are left out.
     side : int, optional
         Side of a block in pixels, in place of what memory allows.
 
@@ -141,7 +144,7 @@ def split_by_block(
         for block in blocks_of(ids.shape, side):
             n_found = _split_in(splitter, filled, learnt, found, block, n_found)
         same = np.arange(n_found + 1)
-    return _number(splitter, found, same, make, side)
+    return _number(splitter, found, same, make, side, probability)
 
 
 def side_of_blocks(bytes_of_pixel: int) -> int:
@@ -278,13 +281,25 @@ def _connect(ids: OnDisk, found: OnDisk, side: int) -> IntArray:
     return same
 
 
-def _number(splitter: Splitter, found: OnDisk, same: IntArray, make: Make, side: int) -> tuple[OnDisk, int]:
-    """Join what is the same, leave out small objects, and number the others in reading order."""
+def _number(
+    splitter: Splitter,
+    found: OnDisk,
+    same: IntArray,
+    make: Make,
+    side: int,
+    probability: OnDisk | None,
+) -> tuple[OnDisk, int]:
+    """Join what is the same, leave out small or doubtful objects, and number the others in reading order."""
     areas, first = np.zeros(same.size, dtype=np.int64), np.full(same.size, np.iinfo(np.int64).max)
     is_cut = np.zeros(same.size, dtype=bool)
+    totals = np.zeros(same.size) if splitter.least_probability else None
     for block in blocks_of(found.shape, side):
         part = found[block.region]
-        pieces, at, counts = np.unique(part, return_index=True, return_counts=True)
+        pieces, at, inverse, counts = np.unique(
+            part, return_index=True, return_inverse=True, return_counts=True
+        )
+        if totals is not None and probability is not None:
+            np.add.at(totals, same[pieces], np.bincount(inverse.ravel(), probability[block.region].ravel()))
         rows, cols = np.divmod(at, part.shape[1])
         place = (rows + block.rows.start) * found.shape[1] + cols + block.cols.start
         np.minimum.at(first, same[pieces], place)
@@ -292,7 +307,7 @@ def _number(splitter: Splitter, found: OnDisk, same: IntArray, make: Make, side:
         for goes_on, strip in block.edges(1):
             if not goes_on:
                 is_cut[same[part[strip]]] = True
-    kept = splitter.is_large_enough(areas, is_cut) & (areas > 0)
+    kept = splitter.keeps(areas, is_cut, totals) & (areas > 0)
     kept[same[0]] = False
     order = np.flatnonzero(kept)[np.argsort(first[kept])]
     numbers = np.zeros(same.size, dtype=np.int32)

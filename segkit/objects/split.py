@@ -54,6 +54,8 @@ class Splitter:
         Objects that the border of the image cuts are left out below this share of the least area.
     fills_holes : bool, default=True
         Whether holes of up to half the area of a typical object are filled.
+    least_probability : float, default=0.0
+        Objects whose probability of the foreground is lower in the mean are left out.
     """
 
     landscape: Landscape = "distance"
@@ -63,6 +65,7 @@ class Splitter:
     least_area: float = 0.0
     cut_share: float = 1.0
     fills_holes: bool = True
+    least_probability: float = 0.0
 
     def __post_init__(self) -> None:
         if self.landscape not in LANDSCAPES:
@@ -71,6 +74,8 @@ class Splitter:
             if not 0 <= getattr(self, name) < np.inf or (name == "radius" and not self.radius):
                 least = "above 0" if name == "radius" else "from 0"
                 raise ConfigError(f"{name}={getattr(self, name)!r}: give a number {least}")
+        if not 0 <= self.least_probability <= 1:
+            raise ConfigError(f"least_probability={self.least_probability!r}: give a number from 0 to 1")
         if self.smoothing * self.radius > _MOST_DEVIATION:
             raise ConfigError(
                 f"smoothing={self.smoothing:g} of radius={self.radius:g}: a Gaussian of {self.smoothing * self.radius:,.0f} "
@@ -81,6 +86,11 @@ class Splitter:
     def needs_inside(self) -> bool:
         """Whether it needs the learnt depth inside objects."""
         return "inside" in self.landscape
+
+    @property
+    def needs_probability(self) -> bool:
+        """Whether it needs the probability of the foreground."""
+        return self.landscape == "probability" or self.least_probability > 0
 
     @property
     def is_learnt(self) -> bool:
@@ -102,7 +112,7 @@ class Splitter:
         mask : array-like of shape (H, W), bool or int
             Foreground, or class ids with 0 for the background. Objects of different classes are never joined.
         probability, inside : array-like of shape (H, W), float, optional
-            Probability of the foreground, and depth inside an object, where the landscape is made of them.
+            Probability of the foreground, and depth inside an object, where they are needed.
 
         Returns
         -------
@@ -112,14 +122,14 @@ class Splitter:
         Raises
         ------
         InputError
-            If an array that the landscape needs is missing, of another shape, or not finite.
+            If an array that is needed is missing, of another shape, or not finite.
         """
         ids = _checked(mask, probability=probability, inside=inside)
         learnt = self._learnt_landscape(ids.shape, probability=probability, inside=inside)
         filled = self.fill(ids)
         regions = [filled == class_id for class_id in np.unique(ids[ids > 0])]
         hills = [find_hills(self.landscape_over(region, learnt), region) for region in regions]
-        return self._large_enough(join_hills(hills, ids.shape).merge(self.depth))
+        return self._keep(join_hills(hills, ids.shape).merge(self.depth), probability)
 
     def _learnt_landscape(self, shape: tuple[int, ...], **learnt: ArrayLike | None) -> FloatArray:
         """Sum the landscapes that are given, not computed from the mask."""
@@ -162,23 +172,39 @@ class Splitter:
             land = ndimage.gaussian_filter(land, self.smoothing * self.radius, radius=reach)
         return land
 
-    def _large_enough(self, labels: LabelArray) -> LabelArray:
-        """Leave out objects below the least area, and number the others anew."""
+    def _keep(self, labels: LabelArray, probability: ArrayLike | None) -> LabelArray:
+        """Leave out objects that are too small or too doubtful, and number the others anew."""
         areas = np.bincount(labels.ravel(), minlength=1)
+        totals: NDArray[np.float64] | None = None
+        if self.least_probability:
+            if probability is None:
+                raise InputError(
+                    f"least_probability={self.least_probability:g} without probability: give probability=, (H, W)"
+                )
+            sums = np.bincount(labels.ravel(), np.ravel(np.asarray(probability)), minlength=1)
+            totals = sums.astype(np.float64)
         is_cut = np.zeros(areas.size, dtype=bool)
         for edge in (labels[:1], labels[-1:], labels[:, :1], labels[:, -1:]):
             is_cut[edge] = True
-        kept = self.is_large_enough(areas, is_cut)
+        kept = self.keeps(areas, is_cut, totals)
         kept[0] = False
         return np.where(kept, np.cumsum(kept, dtype=np.int32), 0)[labels]
 
-    def is_large_enough(self, areas: NDArray[np.integer], is_cut: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Tell which objects are kept, by their areas and whether the border of the image cuts them."""
-        return np.asarray(areas >= self.least_area * np.where(is_cut, self.cut_share, 1))
+    def keeps(
+        self,
+        areas: NDArray[np.integer],
+        is_cut: NDArray[np.bool_],
+        totals: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.bool_]:
+        """Tell which objects are kept, by area, whether the border of the image cuts them, and sum of probabilities."""
+        is_large = np.asarray(areas >= self.least_area * np.where(is_cut, self.cut_share, 1))
+        return is_large if totals is None else is_large & (totals >= self.least_probability * areas)
 
     def describe(self) -> str:
         """Describe in one sentence how objects are told apart."""
         size = f"typical radius {self.radius:.3g} pixels"
+        if self.least_probability:
+            size += f"; objects of a mean probability below {self.least_probability:g} are left out"
         if self.landscape == "none":
             return f"each connected region is one object ({size})"
         names = {

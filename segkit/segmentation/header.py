@@ -135,6 +135,7 @@ class _Splitter(_Whole):
     least_area: NonNegativeFloat
     cut_share: NonNegativeFloat
     fills_holes: bool
+    least_probability: Share = 0.0
 
 
 _Number = Annotated[int, Field(ge=0, lt=2**31)]

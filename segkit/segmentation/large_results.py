@@ -142,8 +142,11 @@ class RegionResults:
             return scratch[name]
 
         try:
-            learnt = self._learnt_landscape(make) if splitter.is_learnt else None
-            labels, n_objects = split_by_block(splitter, ids, make, learnt)
+            foreground = self._foreground(make) if splitter.needs_probability else None
+            learnt = self._depth(make) if splitter.needs_inside else foreground
+            labels, n_objects = split_by_block(
+                splitter, ids, make, learnt if splitter.is_learnt else None, foreground
+            )
             return labels, self._measure_objects(extras, labels, n_objects, scratch["filled"])
         except (InputError, MemoryError):
             if "labels" in scratch:
@@ -186,17 +189,20 @@ class RegionResults:
             np.savez_compressed(temporary, pixel_size=size, **columns)
         return self._write_outlines(self.staging / extras["geojson"][0], labels, table)
 
-    def _learnt_landscape(self, make: Make) -> OnDisk:
-        """Put the landscape that is learnt, depth or probability, together from all tiles."""
-        learnt = make("learnt", np.float32)
-        if self.segmenter.objects_.splitter.needs_inside:
-            for number, tile in enumerate(self.tiles):
-                if (place := place_of(self.folder, number, "depth")).exists():
-                    learnt[tile.core] = np.load(place)
-        else:
-            for at, found in self._probabilities():
-                learnt[at] = 1 - found[:, :, 0]
-        return learnt
+    def _depth(self, make: Make) -> OnDisk:
+        """Put the learnt depth in objects together from all tiles."""
+        depth = make("depth", np.float32)
+        for number, tile in enumerate(self.tiles):
+            if (place := place_of(self.folder, number, "depth")).exists():
+                depth[tile.core] = np.load(place)
+        return depth
+
+    def _foreground(self, make: Make) -> OnDisk:
+        """Put the probability of the foreground together from all tiles."""
+        foreground = make("foreground", np.float32)
+        for at, found in self._probabilities():
+            foreground[at] = 1 - found[:, :, 0]
+        return foreground
 
     def _write_outlines(self, place: Path, labels: OnDisk, table: Table) -> str:
         """Write the outlines of all objects; tell those that memory does not hold."""

@@ -1,5 +1,7 @@
 """Objects of a mask on disk are those of the mask in memory, wherever blocks cut it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import ndimage
@@ -24,9 +26,9 @@ def scene(rng, *, n_classes=3, coarse=3.0):
     return ids, learnt
 
 
-def by_block(splitter, ids, learnt=None, side=32):
+def by_block(splitter, ids, learnt=None, side=32, probability=None):
     found, n_objects = split_by_block(
-        splitter, ids, lambda name, dtype: np.zeros(ids.shape, dtype), learnt, side=side
+        splitter, ids, lambda name, dtype: np.zeros(ids.shape, dtype), learnt, probability, side=side
     )
     assert n_objects == found.max(initial=0)
     return found
@@ -53,6 +55,19 @@ def test_settings(rng, options):
     ids, _ = scene(rng)
     splitter = Splitter(**{"radius": 5, "depth": 0.02, **options})
     np.testing.assert_array_equal(by_block(splitter, ids, side=20), splitter.split(ids))
+
+
+@pytest.mark.parametrize("landscape", ["none", "distance", "probability"])
+def test_doubtful_objects_are_those_of_the_whole(rng, landscape):
+    ids, _ = scene(rng)
+    probability = ndimage.gaussian_filter(rng.random(SHAPE), 4).astype(np.float32)
+    splitter = Splitter(landscape, radius=5, depth=0.001, least_probability=0.5)
+    expected = splitter.split(ids, probability=probability)
+    assert (
+        10 < expected.max() < replace(splitter, least_probability=0).split(ids, probability=probability).max()
+    )
+    learnt = probability if landscape == "probability" else None
+    np.testing.assert_array_equal(by_block(splitter, ids, learnt, 20, probability), expected)
 
 
 def test_the_distances_of_a_neighbour_count_as_far_as_smoothing_reaches():

@@ -1,13 +1,22 @@
 """Landscapes that win where they should, by scores that equal those of a count pixel by pixel."""
 
 from dataclasses import replace
+from itertools import chain, repeat
 
 import numpy as np
 import pytest
 from scipy import ndimage
 
 from segkit.evaluation.object_scores import match
-from segkit.objects.choose import LEAST_GAIN, Example, choose, mean_ap
+from segkit.objects.choose import (
+    COUNT_WEIGHT,
+    LEAST_GAIN,
+    LEAST_PROBABILITIES,
+    Example,
+    choose,
+    count_error,
+    mean_ap,
+)
 from segkit.objects.split import LANDSCAPES, Splitter
 
 SHAPE = (80, 100)
@@ -105,7 +114,7 @@ def test_the_usual_settings_stay_unless_others_gain_enough(change, monkeypatch):
     ]
     for gain, chosen in ((0.0, USUAL), (LEAST_GAIN - 1e-6, USUAL), (LEAST_GAIN, better)):
         values = dict.fromkeys(judged, 0.0) | {USUAL: 0.5, better: 0.5 + gain}
-        scored = iter([np.full(5, value) for value in values.values()])
+        scored = chain([np.full(5, value) for value in values.values()], repeat(np.zeros(5)))
         monkeypatch.setattr("segkit.objects.choose.mean_ap", lambda _, scored=scored: next(scored))
         found, scores = choose([], USUAL, regions="blocks")
         assert found == chosen
@@ -120,6 +129,59 @@ def test_isolated_discs_leave_the_usual_settings(rng):
     chosen, scores = choose([example(rng, truth, inside=smooth, probability=smooth)], USUAL)
     assert chosen == USUAL
     assert scores.mean_ap == scores.usual == 1
+
+
+@pytest.mark.parametrize(
+    ("true", "false", "chosen"),
+    [
+        (0.9, 0.6, 0.65),  # as little as does it
+        (0.9, 0.68, 0.7),
+        (0.72, 0.68, 0.7),
+        (0.9, 0.95, 0),  # nothing tells them apart
+        (0.6, 0.6, 0),
+    ],
+)
+def test_objects_are_left_out_that_are_more_doubtful_than_true_ones(rng, true, false, chosen):
+    found = discs((20, 20, 8), (20, 60, 8), (60, 30, 8), (60, 70, 8))
+    truth = np.where(found < 4, found, 0).astype(np.int32)
+    probability = np.where(found < 4, true, false).astype(np.float32)
+    given = {"ids": (found > 0).astype(np.intp), "inside": np.float32(found > 0), "probability": probability}
+    splitter, scores = choose([example(rng, truth, **given)], USUAL)
+    assert splitter == replace(USUAL, least_probability=chosen)
+    assert scores.counts == [[3, 3 if chosen else 4]]
+    assert scores.mean_ap == pytest.approx(1 if chosen else 0.75)
+    assert scores.usual == 0.75
+    assert LEAST_PROBABILITIES[0] == 0
+
+
+def test_a_count_that_comes_near_outweighs_a_little_ap(rng):
+    """Leaving the doubtful half out costs half the count, and gains less AP."""
+    found = discs(*((row, col, 8) for row in (20, 60) for col in (10, 30, 50, 70, 90)))
+    is_doubtful = found > 5
+    truth = np.where(is_doubtful & (np.indices(SHAPE)[0] < 60), 0, found).astype(
+        np.int32
+    )  # lower halves: IoU 0.5
+    probability = np.where(is_doubtful, 0.6, 0.9).astype(np.float32)
+    given = {"ids": (found > 0).astype(np.intp), "inside": np.float32(found > 0), "probability": probability}
+    examples = [example(rng, truth, **given)]
+    ap, error = [], []
+    for least in (0, 0.65):
+        pairs = [by_pixels(examples[0], replace(USUAL, least_probability=least))]
+        ap.append(mean_ap(pairs).mean())
+        error.append(count_error(pairs))
+    assert error == [0, 0.5]
+    assert ap[0] < ap[1] < ap[0] + COUNT_WEIGHT * 0.5
+    assert choose(examples, USUAL)[0].least_probability == 0
+
+
+def test_the_count_error_is_a_share_of_all_true_objects():
+    counts = [(3, 5), (4, 4), (2, 1), (0, 1)]
+    numbers = np.arange(6)[None]
+    pairs = [
+        match(numbers * (numbers <= n_true), numbers * (numbers <= n_found)) for n_true, n_found in counts
+    ]
+    assert count_error(pairs) == 4 / 9
+    assert count_error([]) == count_error(pairs[3:]) - 1 == 0
 
 
 @pytest.mark.parametrize(("is_smooth", "smoothing"), [(False, 0.17), (True, 0)])

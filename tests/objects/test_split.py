@@ -9,6 +9,7 @@ from scipy import ndimage
 from segkit.errors import ConfigError, InputError
 from segkit.evaluation.object_scores import match
 from segkit.objects import Splitter, split
+from segkit.objects.hills import give_numbers
 from segkit.objects.split import LANDSCAPES, expected_depth, fill_holes, radius_of
 
 PLAIN = Splitter(smoothing=0, depth=0.1, radius=10)
@@ -128,6 +129,22 @@ def test_objects_that_the_border_cuts_may_be_smaller():
     assert splitter.changed(smallest=half + 1).split(mask > 0).max() == 2
 
 
+def test_doubtful_objects_are_left_out():
+    mask = discs((20, 60), (10, 8, 5), (10, 25, 6), (10, 45, 4))
+    rng = np.random.default_rng(0)
+    probability = rng.random(mask.shape)
+    means = [probability[mask == number].mean() for number in (1, 2, 3)]
+    for least in (0, *np.subtract(means, 1e-9), *np.add(means, 1e-9)):
+        splitter = Splitter("none", least_probability=least)
+        labels = splitter.split(mask > 0, probability=probability)
+        kept = [number for number, mean in enumerate(means, 1) if mean >= least]
+        np.testing.assert_array_equal(labels, give_numbers(np.where(np.isin(mask, kept), mask, 0)))
+    with pytest.raises(
+        InputError, match=r"least_probability=0.5 without probability: give probability=, \(H, W\)"
+    ):
+        Splitter("none", least_probability=0.5).split(mask > 0)
+
+
 @pytest.mark.parametrize("name", ["probability", "inside"])
 def test_a_learnt_landscape_tells_where_to_cut(name):
     mask = np.zeros((14, 40), dtype=bool)
@@ -229,6 +246,8 @@ def test_what_does_not_fit_is_told(mask, maps, message):
         ({"radius": 0}, "radius=0: give a number above 0"),
         ({"radius": float("inf")}, "radius=inf: give a number above 0"),
         ({"least_area": -1}, "least_area=-1: give a number from 0"),
+        ({"least_probability": 1.5}, "least_probability=1.5: give a number from 0 to 1"),
+        ({"least_probability": float("nan")}, "least_probability=nan: give a number from 0 to 1"),
         (
             {"smoothing": 100, "radius": 1e5},
             "smoothing=100 of radius=100000: a Gaussian of 10,000,000 pixels, at most 1,024 make sense",
@@ -259,6 +278,10 @@ def test_settings_are_stored_and_described():
         "(typical radius 4.5 pixels)"
     )
     assert Splitter("none").describe() == "each connected region is one object (typical radius 10 pixels)"
+    assert Splitter("none", least_probability=0.7).describe() == (
+        "each connected region is one object (typical radius 10 pixels; objects of a mean probability below 0.7 are left "
+        "out)"
+    )
 
 
 def test_the_depth_inside_objects_is_a_mean_over_parts(rng):

@@ -486,12 +486,14 @@ def test_a_tile_that_failed_has_no_probability(fitted, tmp_path, monkeypatch):
     assert f"unlabelled {round(missing.mean(), 4)}" in row["shares"]
 
 
-@pytest.fixture(scope="module", params=["inside", "distance", "probability"])
+@pytest.fixture(scope="module", params=["inside", "distance", "probability", "doubtful"])
 def splitting(request, fitted):
     """A segmenter that tells objects apart on a landscape, the first by a classifier of their parts."""
     if request.param != "inside":
         segmenter = copy(fitted)
-        splitter = Splitter(request.param, radius=8, least_area=20)
+        splitter = Splitter("distance", radius=8, least_area=20, least_probability=0.85)
+        if request.param != "doubtful":
+            splitter = replace(splitter, landscape=request.param, least_probability=0)
         segmenter.objects_ = replace(fitted.objects_, splitter=splitter)
         return segmenter
     pictures = [picture(seed, (120, 140), 8) for seed in range(2)]
