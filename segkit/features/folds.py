@@ -18,14 +18,19 @@ GUARD = 1 / 32
 
 
 def held_out_pixels(ids: Sequence[IdArray], n_folds: int) -> list[list[NDArray[np.bool_]]]:
-    """Tell, for each fold and image, which pixels are held out: images, or blocks of a single one."""
+    """Tell, for each network and image, which pixels are held out: images, or blocks of a single one.
+
+    Networks that see one half only are few, and know little: a third one sees all.
+    """
+    nothing = [np.zeros(mask.shape, dtype=bool) for mask in ids]
     if len(ids) == 1:
-        return [[half] for half in _halve(ids[0])]
+        return [*([half] for half in _halve(ids[0])), nothing]
     holds = np.array([np.isin(np.arange(count_classes(ids)), mask) for mask in ids])
     fold = deal_images(holds, min(n_folds, len(ids)))
-    return [
+    folds = [
         [np.full(mask.shape, own == k) for mask, own in zip(ids, fold, strict=True)] for k in np.unique(fold)
     ]
+    return folds if len(folds) > 2 else [*folds, nothing]
 
 
 def _halve(mask: IdArray) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -70,7 +70,7 @@ def interruptible(check: Callable[[], object]) -> Iterator[None]:
 
 
 class _Member(NamedTuple):
-    """A network of the ensemble: its scale, and the fold of the annotated images that it did not see."""
+    """A network of the ensemble: its scale, and the fold of the annotated images that it did not see, if any."""
 
     scale: Fraction
     fold: int
@@ -95,7 +95,7 @@ class TunedBank(TiledBank):
         training image has a side of fewer than 64 pixels there, or the annotated regions are less than 16 pixels wide.
     n_folds : int, default=3
         Folds of the annotated images; a network at each scale is trained without each of them. Of two images each is a fold,
-        and of a single one two sets of blocks are.
+        and of a single one two sets of blocks are. Where there are two folds a third network sees all.
     n_steps : int, default=1200
         Training steps for each fold, shared equally by its networks: fewer scales are trained for longer.
     symmetries : bool, default=True
@@ -249,9 +249,8 @@ class TunedBank(TiledBank):
             return self
         quick = copy(self)
         quick.symmetries = False
-        quick._networks = {
-            f"{float(scale):g}/0": self._networks[f"{float(scale):g}/0"] for scale in self.scales_
-        }
+        last = {name.partition("/")[0]: name for name in self._networks}  # which saw all, if one did
+        quick._networks = {name: self._networks[name] for name in last.values()}
         return quick
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:  # noqa: ARG002

@@ -133,8 +133,8 @@ def test_the_depth_in_objects_has_a_channel_of_its_own(n_classes):
     assert maps.shape == (len(own) + 1, 40, 48)
     assert bank.describe_training()[0].endswith(" Beside the classes they learnt the depth in objects.")
     # crops are varied with classes and parts in one number
-    for _, targets in given:
-        [target] = targets
+    assert [len(targets) for _, targets in given] == [1, 1, 2]
+    for target in (target for _, targets in given for target in targets):
         place = 0 if (target == UNLABELLED).any() else 1
         known = target != UNLABELLED
         np.testing.assert_array_equal(known, masks[place] != UNLABELLED)
@@ -213,7 +213,7 @@ def test_of_two_classes_a_scale_has_one_channel_and_small_scales_are_left_out(si
     assert bank.strides().tolist() == [2, 4]
     assert [stack.values.shape for stack in bank.maps(image)] == [(1, 64, 96), (1, 32, 48)]
     shapes = [images[0].shape for images, _ in given]
-    assert shapes == [(128, 192, 3)] * 2 + [(64, 96, 3)] * 2
+    assert shapes == [(128, 192, 3)] * 3 + [(64, 96, 3)] * 3
 
 
 @pytest.mark.parametrize(("pyramid", "n_steps"), [((1.0,), 5), ((1.0, 0.5), 2)])
@@ -228,12 +228,12 @@ def test_scales_share_the_steps(pyramid, n_steps, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         TunedBank(**OPTIONS | {"pyramid": pyramid, "n_steps": 5}).fit(images, masks, progress=plan)
-    assert planned == [(f"Training {2 * len(pyramid)} networks", n_steps)]
+    assert planned == [(f"Training {3 * len(pyramid)} networks", n_steps)]
 
 
 def test_the_coarse_scale_sees_means_of_pixels(single):
     image, mask, _, given = single
-    [small], [ids] = given[2]
+    [small], [ids] = given[3]
     np.testing.assert_allclose(small, image.reshape(64, 2, 96, 2, 3).mean(axis=(1, 3)), atol=1e-6)
     np.testing.assert_array_equal(ids[ids != UNLABELLED], mask[1::2, 1::2][ids != UNLABELLED])
 
@@ -306,14 +306,14 @@ def test_tiles_of_a_large_image_hardly_show(shared, rng, monkeypatch):
 def test_maps_are_a_mean_over_turned_images_each_seen_by_a_network_in_turn(single):
     image, _, bank, _ = single
     both = copy(bank).set_params(symmetries=True)
-    networks = [alone(bank, part) for part in ("1/0", "1/1")]
+    networks = [alone(bank, part) for part in ("1/0", "1/1", "1/2")]
     turned = []
     for swap in (False, True):
         for step in (slice(None), slice(None, None, -1)):
             for across in (slice(None), slice(None, None, -1)):
                 seen = image[step, across]
                 seen = seen.swapaxes(0, 1) if swap else seen
-                [found] = networks[len(turned) % 2].dense(seen)
+                [found] = networks[len(turned) % 3].dense(seen)
                 turned.append((found.T if swap else found)[step, across])
     np.testing.assert_allclose(both.dense(image)[0], np.mean(turned, axis=0), atol=1e-5)
     np.testing.assert_allclose(
@@ -342,7 +342,7 @@ def test_quick_is_one_network_of_each_scale_without_symmetries(single):
     image, _, bank, _ = single
     one = clone(bank)
     weights = bank.weights_used(np.arange(2), 3)
-    one.use_weights({name: value for name, value in weights.items() if name.split("/")[1] == "0"})
+    one.use_weights({name: value for name, value in weights.items() if name.split("/")[1] == "2"})
     bank = copy(bank).set_params(symmetries=True)
     np.testing.assert_array_equal(bank.quick().dense(image), one.dense(image))
     assert bank.symmetries
@@ -483,7 +483,7 @@ def test_an_interrupted_training_goes_on(weights_file, tmp_path, monkeypatch):
     moved.write_bytes(weights_file.read_bytes())
     with pytest.raises(KeyboardInterrupt):
         TunedBank(weights=weights_file, **options).fit(
-            images, masks, checkpoint=path, progress=stop_at("Training 2 networks", 1)
+            images, masks, checkpoint=path, progress=stop_at("Training 3 networks", 1)
         )
     steps = []
 
@@ -495,7 +495,7 @@ def test_an_interrupted_training_goes_on(weights_file, tmp_path, monkeypatch):
     resumed = TunedBank(weights=str(moved), **options | {"symmetries": True}).fit(
         images, masks, checkpoint=path, progress=count
     )
-    assert steps == [("Training 2 networks", 1)]
+    assert steps == [("Training 3 networks", 1)]
     theirs = whole.weights_used(np.arange(1), 3)
     for name, value in resumed.weights_used(np.arange(1), 3).items():
         np.testing.assert_array_equal(value, theirs[name])
@@ -701,7 +701,7 @@ def test_training_is_described(single, weights, told):
     bank = copy(single[2])
     bank.weights = weights
     assert bank.describe_training() == [
-        "Networks: 4 of mobilenet_v2, 2 at each scale (1, 0.5), trained for 1 step in each fold, shared by its scales, "
+        "Networks: 6 of mobilenet_v2, 3 at each scale (1, 0.5), trained for 1 step in each fold, shared by its scales, "
         f"from {told}."
     ]
     assert TunedBank(weights=weights).describe_training() == []
