@@ -117,7 +117,7 @@ def test_what_was_trained_is_explained(tuned, segkit):
     code, out, err = segkit("inspect", tuned, "--explain")
     assert (code, err) == (0, "")
     assert (
-        "Networks: 2 of mobilenet_v2, 2 at each scale (1), trained for 2 steps in each fold, shared by its scales, "
+        "Networks: 3 of mobilenet_v2, 3 at each scale (1), trained for 2 steps in each fold, shared by its scales, "
         "from random weights.\n" in out
     )
     assert "Channels: 1 of 1 kept. Selection left none out. Most are from logits at 1 (1)." in out

@@ -243,7 +243,7 @@ def test_a_network_is_trained_in_a_process_of_its_own(project, cache, truth):
         heard = listen(session)
         network = train(session, truth)
         events = [event for event in heard.of(Network) if event.state == "training"]
-        assert "Training 2 networks" in {event.text for event in events}
+        assert "Training 3 networks" in {event.text for event in events}
         shares = [event.done for event in events]
         assert shares == sorted(shares)
         np.testing.assert_array_equal(session.predict("a")[0], network.predict(project.image("a")))
@@ -270,7 +270,7 @@ def test_a_training_that_was_killed_or_cancelled_goes_on(project, cache, truth):
         heard.wait_for(Network, lambda event: event.state == "none")
 
         session.train_network()
-        listen(session).wait_for(Network, lambda event: event.text == "Training 2 networks")
+        listen(session).wait_for(Network, lambda event: event.text == "Training 3 networks")
         start = time.monotonic()
         session.cancel_network()
         assert time.monotonic() - start < 2
@@ -278,7 +278,7 @@ def test_a_training_that_was_killed_or_cancelled_goes_on(project, cache, truth):
         assert (session.predict("a")[0] == truth["a"]).mean() > 0.9
         heard = listen(session)
         train(session, truth, keys="")
-        left = [3 * event.done for event in heard.of(Network) if event.text == "Training 2 networks"]
+        left = [3 * event.done for event in heard.of(Network) if event.text == "Training 3 networks"]
         assert left == pytest.approx([*map(round, left)])  # shares of the last twelve steps, four at once
         assert heard.of(Failed) == []
 
