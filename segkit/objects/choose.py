@@ -100,7 +100,7 @@ def choose(
     """Choose the landscape, and its depth or half of it, of highest AP at IoU 0.5, and which objects are too doubtful.
 
     The usual landscape and depth stay unless they lose by `LEAST_GAIN`. With those chosen, the least probability is the one
-    of highest AP less `COUNT_WEIGHT` times the count error.
+    of highest AP less `COUNT_WEIGHT` times the count error; each image is scored by the choice that is made without it.
 
     `n_images` are annotated; those of which no held-out maps could be made are no examples. A learnt depth that is smooth
     is not smoothed, unless the distance, which is not, is added to it.
@@ -119,14 +119,16 @@ def choose(
     ap_50 = {splitter: float(one.ap[0]) for splitter, one in scored.items()}
     best = max(ap_50, key=ap_50.__getitem__)
     best = best if ap_50[best] >= ap_50[usual] + LEAST_GAIN else usual
-    for least in LEAST_PROBABILITIES[1:]:
-        surer = replace(best, least_probability=least)
-        scored[surer] = _score(examples, surer)
-    chosen = max(
-        (replace(best, least_probability=least) for least in LEAST_PROBABILITIES),
-        key=lambda one: scored[one].ap[0] - COUNT_WEIGHT * count_error(scored[one].overlaps),
-    )
-    overlaps, ap = scored[chosen]
+    surer = [replace(best, least_probability=least) for least in LEAST_PROBABILITIES]
+    scored |= {splitter: _score(examples, splitter) for splitter in surer[1:]}
+    by_splitter = [scored[splitter].overlaps for splitter in surer]
+    chosen = surer[_best_counting(by_splitter)]
+    # a choice flatters the images that it was made on: each is scored by the choice of the others
+    overlaps = [
+        by_splitter[_best_counting([[*pairs[:index], *pairs[index + 1 :]] for pairs in by_splitter])][index]
+        for index in range(len(examples))
+    ]
+    ap = mean_ap(overlaps)
     return chosen, SplitScores(
         regions=regions,
         n_regions=len(examples),
@@ -144,6 +146,11 @@ def choose(
         and all(bool(example.labelled.all()) for example in examples),
         counts=[[pairs.true_ids.size, pairs.predicted_ids.size] for pairs in overlaps],
     )
+
+
+def _best_counting(by_splitter: Sequence[Sequence[Overlaps]]) -> int:
+    """Return the place of the highest AP at IoU 0.5 less the weighted count error, the first of equals."""
+    return int(np.argmax([mean_ap(pairs)[0] - COUNT_WEIGHT * count_error(pairs) for pairs in by_splitter]))
 
 
 class _Scored(NamedTuple):
