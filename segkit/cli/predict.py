@@ -79,7 +79,8 @@ def predict(
             "--set",
             metavar="KEY=VALUE",
             help=f"How images are read: data.{', data.'.join(_KNOWN)}. With --objects also objects.depth, "
-            "objects.smallest (area in pixels), objects.fill_holes (true or false). May be repeated.",
+            "objects.smallest (area in pixels), objects.fill_holes (true or false), objects.least_probability (0 keeps "
+            "doubtful ones). May be repeated.",
         ),
     ] = None,
     corrections: Annotated[

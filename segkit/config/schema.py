@@ -226,16 +226,18 @@ class DataConfig(Section):
 
 
 class ObjectsConfig(Section):
-    """Changes by hand of how objects are told apart: depth in radii, least area in pixels, whether holes are filled."""
+    """Changes by hand of objects: depth in radii, least area in pixels, whether holes are filled, least mean probability."""
 
     depth: Annotated[float, Field(ge=0)] | None = None
     smallest: Annotated[float, Field(ge=0)] | None = None
     fill_holes: bool | None = None
+    least_probability: Annotated[float, Field(ge=0, le=1)] | None = None
 
     @property
     def changes(self) -> dict[str, Any]:
         """The arguments of `Segmenter.with_objects`."""
-        return {"split": self.depth, "smallest": self.smallest, "fill_holes": self.fill_holes}
+        given = self.model_dump()
+        return {"split": given.pop("depth"), **given}
 
     @classmethod
     def load(cls, overrides: Iterable[str]) -> Self:

@@ -74,10 +74,11 @@ class _Member(NamedTuple):
 
     scale: Fraction
     fold: int
+    sees_all: bool = False
 
     @property
     def name(self) -> str:
-        return f"{float(self.scale):g}/{self.fold}"
+        return f"{float(self.scale):g}/{'all' if self.sees_all else self.fold}"
 
 
 class TunedBank(TiledBank):
@@ -205,7 +206,11 @@ class TunedBank(TiledBank):
             targets = [_pair(*both, n_parts) for both in zip(ids, parts, strict=True)]
         held_out = held_out_pixels(ids, self.n_folds)
         self.scales_ = useful_scales(sorted(scales_of(self.pyramid), reverse=True), ids, self.n_classes_)
-        networks = [_Member(scale, fold) for scale in self.scales_ for fold in range(len(held_out))]
+        networks = [
+            _Member(scale, fold, sees_all=not np.any([mask.any() for mask in masks]))
+            for scale in self.scales_
+            for fold, masks in enumerate(held_out)
+        ]
         initial = self._initial_weights()
         saved = Checkpoint(checkpoint, self._digest(arrays, targets, networks, initial))
         if not saved.finished:
@@ -249,7 +254,9 @@ class TunedBank(TiledBank):
             return self
         quick = copy(self)
         quick.symmetries = False
-        last = {name.partition("/")[0]: name for name in self._networks}  # which saw all, if one did
+        last = {
+            name.partition("/")[0]: name for name in self._networks
+        }  # that which saw all, if there is one
         quick._networks = {name: self._networks[name] for name in last.values()}
         return quick
 
@@ -359,15 +366,15 @@ class TunedBank(TiledBank):
         """Use these weights of networks instead of training."""
         import torch
 
-        names = sorted({"/".join(name.split("/")[:2]) for name in weights})
-        given = {
-            member: {
-                name: torch.from_numpy(np.array(value))
-                for name, value in entries_under(weights, f"{member}/").items()
-            }
-            for member in names
-        }
+        names = {"/".join(name.split("/")[:2]) for name in weights}
         try:
+            given = {
+                member: {
+                    name: torch.from_numpy(np.array(value))
+                    for name, value in entries_under(weights, f"{member}/").items()
+                }
+                for member in sorted(names, key=_in_training)
+            }
             scales = {Fraction(member.partition("/")[0]).limit_denominator(1000) for member in names}
             self._restore(sorted(scales, reverse=True), given)
         except (KeyError, ValueError, ZeroDivisionError, RuntimeError) as error:
@@ -611,6 +618,12 @@ class _KnownMaps(TunedBank):
             if own.indices.size:
                 offset = tuple(np.broadcast_to(own.offset, 2) - corner)
                 yield replace(own, offset=offset)
+
+
+def _in_training(member: str) -> tuple[float, bool, int, str]:
+    """Place of a network by its name: by scale, fine to coarse, and fold, the network that sees all at the end."""
+    scale, _, fold = member.partition("/")
+    return -float(scale), fold == "all", len(fold), fold
 
 
 def _loss(scores: torch.Tensor, targets: torch.Tensor, *, n_parts: int) -> torch.Tensor:

@@ -373,7 +373,7 @@ class LiveSession:
     @property
     def object_settings(self) -> dict[str, Any]:
         """What `set_objects` has set: depth, smallest, fill_holes."""
-        return self._config.objects.model_dump()
+        return self._config.objects.model_dump(exclude={"least_probability"})
 
     def set_objects(
         self, *, depth: float | None = None, smallest: float | None = None, fill_holes: bool | None = None
@@ -385,7 +385,8 @@ class LiveSession:
         """
         given = {"depth": depth, "smallest": smallest, "fill_holes": fill_holes}
         try:
-            changed = ObjectsConfig.model_validate(given, strict=True)
+            before = self._config.objects.least_probability
+            changed = ObjectsConfig.model_validate(given | {"least_probability": before}, strict=True)
         except ValidationError as error:
             name = str(error.errors()[0]["loc"][0])
             needed = "yes or no" if name == "fill_holes" else "a number from 0"
@@ -1035,7 +1036,8 @@ class LiveSession:
             found = canvas.opened.find_objects(image, canvas.key, changes)
         else:
             model = self._objects()
-            found = model.splitter.split(np.searchsorted(canvas.classes, values)), model
+            ids = np.searchsorted(canvas.classes, values)
+            found = model.splitter.split(ids, probability=foreground), model
         return PredictedObjects(values, *found, foreground)
 
     def _objects_of(self, key: str) -> PredictedObjects:

@@ -130,8 +130,10 @@ def split_by_block(
     Raises
     ------
     InputError
-        If a connected region does not fit into memory.
+        If a connected region does not fit into memory, or a probability is missing.
     """
+    if splitter.least_probability and probability is None:
+        raise InputError(f"least_probability={splitter.least_probability:g}: give probability=, (H, W)")
     side = side or side_of_blocks(BYTES_OF_SPLITTING)
     filled = make("filled", np.uint8)
     for block in blocks_of(ids.shape, side):

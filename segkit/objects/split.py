@@ -178,9 +178,7 @@ class Splitter:
         totals: NDArray[np.float64] | None = None
         if self.least_probability:
             if probability is None:
-                raise InputError(
-                    f"least_probability={self.least_probability:g} without probability: give probability=, (H, W)"
-                )
+                raise InputError(f"least_probability={self.least_probability:g}: give probability=, (H, W)")
             sums = np.bincount(labels.ravel(), np.ravel(np.asarray(probability)), minlength=1)
             totals = sums.astype(np.float64)
         is_cut = np.zeros(areas.size, dtype=bool)
@@ -221,6 +219,7 @@ class Splitter:
         *,
         smallest: float | None = None,
         fill_holes: bool | None = None,
+        least_probability: float | None = None,
     ) -> Self:
         """Change settings by hand.
 
@@ -233,6 +232,8 @@ class Splitter:
             Least area of an object, in pixels.
         fill_holes : bool, optional
             Whether small holes are filled.
+        least_probability : float, optional
+            Least mean probability of an object; 0 leaves none out.
 
         Raises
         ------
@@ -250,6 +251,8 @@ class Splitter:
             found |= {"least_area": float(smallest), "cut_share": 1.0}
         if fill_holes is not None:
             found["fills_holes"] = fill_holes
+        if least_probability is not None:
+            found["least_probability"] = float(least_probability)
         return replace(self, **found)
 
     def _depth_of(self, split: str | float) -> float:

@@ -123,8 +123,10 @@ class ObjectModel:
             return f"learnt from annotated ones ({size}); how well is unknown."
         scores = self.scores
         where = "images" if scores.regions == "images" else "parts of the image"
+        least = self.splitter.least_probability
+        left_out = f" Those less than {least:.0%} probable are left out." if least else ""
         return (
-            f"learnt from {count(scores.n_objects, 'annotated object')} ({size}). On held-out {where} the "
+            f"learnt from {count(scores.n_objects, 'annotated object')} ({size}).{left_out} On held-out {where} the "
             f"AP at IoU 0.5 was {scores.ap_50:.2f} (AP: matched / (matched + missed + false))."
         )
 

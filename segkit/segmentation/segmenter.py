@@ -333,10 +333,13 @@ class Segmenter(BaseSegmenter):
         *,
         smallest: float | None = None,
         fill_holes: bool | None = None,
+        least_probability: float | None = None,
     ) -> Segmenter:
         """Return a segmenter that tells objects apart by changed settings; see `segkit.objects.split.Splitter.changed`."""
         check_is_fitted(self, "classifier_")
-        splitter = self.objects_.splitter.changed(split, smallest=smallest, fill_holes=fill_holes)
+        splitter = self.objects_.splitter.changed(
+            split, smallest=smallest, fill_holes=fill_holes, least_probability=least_probability
+        )
         objects = self.objects_.by_hand(splitter)
         if objects is self.objects_:
             return self

@@ -658,7 +658,10 @@ def test_objects_from_masks_that_number_them_to_tables(tmp_path, segkit):
         (["--split", "-1"], "depth=-1.0: give a number from 0"),
         (["--split", "more", "--set", "objects.depth=1"], "are two depths: leave one out"),
         (["--set", "objects.depth=deep"], "objects.depth='deep'"),
-        (["--set", "objects.deep=1"], "unknown key objects.deep: there are depth, smallest, fill_holes"),
+        (
+            ["--set", "objects.deep=1"],
+            "unknown key objects.deep: there are depth, smallest, fill_holes, least_probability",
+        ),
     ):
         assert told in refused(
             segkit, tmp_path, "predict", model, images, "-o", tmp_path / "o2", "--objects", *given

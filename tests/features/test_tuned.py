@@ -306,7 +306,7 @@ def test_tiles_of_a_large_image_hardly_show(shared, rng, monkeypatch):
 def test_maps_are_a_mean_over_turned_images_each_seen_by_a_network_in_turn(single):
     image, _, bank, _ = single
     both = copy(bank).set_params(symmetries=True)
-    networks = [alone(bank, part) for part in ("1/0", "1/1", "1/2")]
+    networks = [alone(bank, part) for part in ("1/0", "1/1", "1/all")]
     turned = []
     for swap in (False, True):
         for step in (slice(None), slice(None, None, -1)):
@@ -342,7 +342,7 @@ def test_quick_is_one_network_of_each_scale_without_symmetries(single):
     image, _, bank, _ = single
     one = clone(bank)
     weights = bank.weights_used(np.arange(2), 3)
-    one.use_weights({name: value for name, value in weights.items() if name.split("/")[1] == "2"})
+    one.use_weights({name: value for name, value in weights.items() if name.split("/")[1] == "all"})
     bank = copy(bank).set_params(symmetries=True)
     np.testing.assert_array_equal(bank.quick().dense(image), one.dense(image))
     assert bank.symmetries
@@ -712,3 +712,21 @@ def test_few_steps_have_a_schedule_too(n_steps):
     images, masks = pictures(2)
     bank = TunedBank(**OPTIONS | {"n_steps": n_steps}).fit(images, masks)
     assert np.isfinite(bank.dense(images[0])).all()
+
+
+def test_networks_are_in_the_order_of_training_whatever_the_order_of_their_weights():
+    images, masks = pictures(12, (40, 48))
+    bank = TunedBank(**OPTIONS | {"n_folds": 12, "n_steps": 1}).fit(images, masks)
+    weights = bank.weights_used(np.arange(1), 3)
+    again = clone(bank)
+    again.use_weights({name: weights[name] for name in sorted(weights)})
+    assert list(again._networks) == list(bank._networks)
+    np.testing.assert_allclose(again.quick().dense(images[0]), bank.quick().dense(images[0]), atol=1e-2)
+
+
+def test_folds_with_a_network_that_sees_all_are_not_taken_for_three(tmp_path):
+    images, masks = pictures(3, (40, 48))
+    path = tmp_path / "bank.pt"
+    TunedBank(**OPTIONS | {"n_folds": 2}).fit(images, masks, checkpoint=path)
+    with pytest.raises(ConfigError, match="comes from other images, masks or options"):
+        TunedBank(**OPTIONS | {"n_folds": 3}).fit(images, masks, checkpoint=path)

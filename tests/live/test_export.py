@@ -12,7 +12,9 @@ from segkit.segmentation.segmenter import load
 from tests.live.conftest import PATIENCE, complaint, draw, learn, listen
 
 
-@pytest.mark.parametrize("by_hand", [[], ["objects.smallest=90", "objects.depth=0.3"]])
+@pytest.mark.parametrize(
+    "by_hand", [[], ["objects.smallest=90", "objects.depth=0.3"], ["objects.least_probability=0.97"]]
+)
 def test_the_exported_model_counts_as_the_session_does(project, cache, truth, by_hand):
     quick = Config.load(None, ["training.pixels=2000", "selection.pixels=500", *by_hand])
     with LiveSession(project, cache=cache, config=quick) as session:
@@ -25,15 +27,16 @@ def test_the_exported_model_counts_as_the_session_does(project, cache, truth, by
             event, done = heard.of(Objects)[-1], session.export()
             model = load(done.model).objects_
             assert event.rule == done.objects == model.rule
-            ids, _ = session.predict("a")
+            ids, probability = session.predict("a")
             # labels win over what is predicted
             drawn = project.labels("a").labels
-            different = model.splitter.split(ids) != event.labels
+            found = model.splitter.split(ids, probability=probability[:, :, 1])
+            different = found != event.labels
             assert (drawn[different] == 1).all()
             assert different.sum() < 5
             assert model.source == ("regions" if is_whole else "strokes")
             assert model.is_by_hand == bool(by_hand)
-            if by_hand:
+            if len(by_hand) == 2:
                 assert (model.splitter.least_area, model.splitter.depth) == (90, 0.3)
 
 

@@ -1,6 +1,7 @@
 import errno
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,18 @@ def test_a_full_disk_is_told_and_nothing_is_lost(session, heard, project, truth,
     monkeypatch.setattr(Project, "save", save)
     heard.wait_for(Saved)
     np.testing.assert_array_equal(read_mask(project.label_path("a"))[0], project.labels("a").labels)
+
+
+def test_waiting_ends_when_labels_are_saved(session, project, truth, monkeypatch):
+    """No look ahead and nothing to learn: only the end of saving wakes the session."""
+    monkeypatch.setattr("segkit.live.session.QUIET_TO_LOOK_AHEAD", 2 * PATIENCE)
+    save, may_save = Project.save, threading.Event()
+    monkeypatch.setattr(Project, "save", lambda *given: may_save.wait(PATIENCE) and save(*given))
+    draw(session, "a", truth["a"], value=0)
+    assert not session.wait(0.5)
+    may_save.set()
+    assert session.wait(PATIENCE)
+    assert project.unsaved() == []
 
 
 def test_labels_that_were_deleted_are_written_again_at_the_end(session, heard, project, truth):

@@ -68,6 +68,8 @@ def test_doubtful_objects_are_those_of_the_whole(rng, landscape):
     )
     learnt = probability if landscape == "probability" else None
     np.testing.assert_array_equal(by_block(splitter, ids, learnt, 20, probability), expected)
+    with pytest.raises(InputError, match=r"least_probability=0.5: give probability=, \(H, W\)"):
+        by_block(splitter, ids, learnt)
 
 
 def test_the_distances_of_a_neighbour_count_as_far_as_smoothing_reaches():

@@ -139,9 +139,7 @@ def test_doubtful_objects_are_left_out():
         labels = splitter.split(mask > 0, probability=probability)
         kept = [number for number, mean in enumerate(means, 1) if mean >= least]
         np.testing.assert_array_equal(labels, give_numbers(np.where(np.isin(mask, kept), mask, 0)))
-    with pytest.raises(
-        InputError, match=r"least_probability=0.5 without probability: give probability=, \(H, W\)"
-    ):
+    with pytest.raises(InputError, match=r"least_probability=0.5: give probability=, \(H, W\)"):
         Splitter("none", least_probability=0.5).split(mask > 0)
 
 
@@ -301,6 +299,7 @@ def test_settings_changed_by_hand():
     assert learnt.changed("less", smallest=4, fill_holes=False) == replace(
         learnt, depth=0.4, least_area=4, fills_holes=False
     )
+    assert learnt.changed(least_probability=0.6) == replace(learnt, least_probability=0.6)
     assert learnt.changed(0.3) == learnt.changed("0.3") == replace(learnt, depth=0.3)
     assert learnt.changed() == learnt
     regions = Splitter("none", depth=0.0, radius=7.0)
