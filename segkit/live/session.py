@@ -729,7 +729,8 @@ class LiveSession:
     def _wake(self) -> None:
         with self._news:
             self._woken = True
-            self._is_idle.clear()
+            if not self._closing:  # else nobody would end the wait
+                self._is_idle.clear()
             self._look_ahead_at = time.monotonic() + QUIET_TO_LOOK_AHEAD
             self._news.notify_all()
 

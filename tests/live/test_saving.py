@@ -46,6 +46,13 @@ def test_waiting_ends_when_labels_are_saved(session, project, truth, monkeypatch
     assert project.unsaved() == []
 
 
+def test_a_stroke_after_the_end_is_saved_at_once(session, project, truth):
+    session.close()
+    draw(session, "a", truth["a"])
+    assert session.wait(1)
+    np.testing.assert_array_equal(read_mask(project.label_path("a"))[0], project.labels("a").labels)
+
+
 def test_labels_that_were_deleted_are_written_again_at_the_end(session, heard, project, truth):
     draw(session, "a", truth["a"])
     heard.wait_for(Saved)
