@@ -43,7 +43,7 @@ def test_networks_are_trained_once_and_their_maps_computed_once(rng, monkeypatch
         first.forget()
         second.cross_fitted(0)
     assert len(trained) == 1
-    assert len(passes) == n_passes + 2  # of both networks
+    assert len(passes) == n_passes + 3  # of all networks
     np.testing.assert_array_equal(maps[0], maps[1])
     np.testing.assert_array_equal(maps[0], maps[2])
     bare = TunedBank(**options).fit([image] * 2, [mask] * 2)
