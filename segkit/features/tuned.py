@@ -254,9 +254,8 @@ class TunedBank(TiledBank):
             return self
         quick = copy(self)
         quick.symmetries = False
-        last = {
-            name.partition("/")[0]: name for name in self._networks
-        }  # that which saw all, if there is one
+        # the last one of a scale saw all images, if any did
+        last = {name.partition("/")[0]: name for name in self._networks}
         quick._networks = {name: self._networks[name] for name in last.values()}
         return quick
 

@@ -100,8 +100,8 @@ def choose(
     """Choose the landscape, and its depth or half of it, of highest AP at IoU 0.5, and which objects are too doubtful.
 
     The usual landscape and depth stay unless they lose by `LEAST_GAIN`. With those chosen, the least probability is the one
-    of highest AP less `COUNT_WEIGHT` times the count error, if it gains as much, or anything with networks; each image is
-    scored by the choice that is made without it.
+    of highest AP less `COUNT_WEIGHT` times the count error. With fixed filters none is left out unless that gains
+    `LEAST_GAIN`. Each image is scored by the choice that is made without it.
 
     `n_images` are annotated; those of which no held-out maps could be made are no examples. A learnt depth that is smooth
     is not smoothed, unless the distance, which is not, is added to it.
@@ -123,7 +123,7 @@ def choose(
     surer = [replace(best, least_probability=least) for least in LEAST_PROBABILITIES]
     scored |= {splitter: _score(examples, splitter) for splitter in surer[1:]}
     by_splitter = [scored[splitter].overlaps for splitter in surer]
-    # what fixed filters tell on held-out images holds less for new ones
+    # a gain of fixed filters on held-out images holds less on new ones
     gain = 0.0 if is_smooth else LEAST_GAIN
     chosen = surer[_best_counting(by_splitter, gain)]
     # a choice flatters the images that it was made on: each is scored by the choice of the others
