@@ -192,13 +192,13 @@ def price_of_whole(training: Any, test: Any, n_steps: int) -> dict[str, Any]:
 
 def run(study: Study) -> None:
     names = ["made-up"] if study.quick else study.sets or DEVELOPMENT
-    for name in names:
-        measure(study, name)
     if study.quick or study.weights:
         name = names[0] if study.quick else "kvasir_seg_256"
         pairs, _ = read_split(study, name, 0, 0)
         where = {"set": name, "n_train": len(pairs[0])}
         study.row(where, lambda: price_of_training(study, pairs), what="training")
+    for name in names:
+        measure(study, name)
     for seed, name in itertools.product(range(1 if study.quick else study.seeds or 2), names):
         options = ["selection.pixels=400", "training.pixels=1000"] if study.quick else []
         study.row(

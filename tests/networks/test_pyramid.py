@@ -5,7 +5,7 @@ from torch import nn
 from torchvision.models import mobilenet_v2
 
 from segkit.errors import ConfigError
-from segkit.networks.pyramid import MOBILENET, build, levels_of
+from segkit.networks.pyramid import MOBILENET, PyramidNetwork, build, levels_of
 
 TAPS = (1, 3, 6, 13, 17)
 
@@ -133,6 +133,43 @@ def test_outputs_are_those_of_a_batch_and_depend_on_their_own_image(network, rng
     for index, image in enumerate(images):
         np.testing.assert_allclose(outputs(network, image[None])[0], together[index], atol=1e-5)
     assert abs(together[0] - together[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("strides", "n_inputs"), [((1, 2), 2 * 4 + 3), ((2, 4), 2 * 4 + 3), ((2, 8), 2 * 16 + 3)]
+)
+def test_cells_of_very_fine_maps_are_channels_that_come_back_in_their_places(strides, n_inputs, rng):
+    """With weights that pass them on, the scores are the finest maps; the depth, here the first one, follows."""
+    ratio = strides[1] // strides[0]
+    fine, coarse = (
+        torch.from_numpy(rng.random((1, n_channels, 8 * size, 16 * size), dtype=np.float32))
+        for n_channels, size in ((2, ratio), (3, 1))
+    )
+
+    class Encoder(nn.Module):
+        def forward(self, images):
+            return [fine, coarse]
+
+    network = PyramidNetwork(Encoder(), (2, 3), strides, 3, 2, depth=True, width=n_inputs).eval()
+    with torch.no_grad():
+        for layer in (network.narrow[0], network.score, network.score_depth):
+            layer.weight[:] = torch.eye(*layer.weight.shape[:2])[:, :, None, None]
+            layer.bias.zero_()
+    found = outputs(network, np.zeros((1, 3, 8, 8), dtype=np.float32))
+    assert len(network.mix) == 0
+    torch.testing.assert_close(found, torch.cat([fine, fine[:, :1]], dim=1))
+
+
+def test_maps_at_stride_4_are_mixed_as_they_are(rng):
+    fine, coarse = (torch.from_numpy(rng.random((1, 2, side, side), dtype=np.float32)) for side in (8, 4))
+
+    class Encoder(nn.Module):
+        def forward(self, images):
+            return [fine, coarse]
+
+    network = PyramidNetwork(Encoder(), (2, 2), (4, 8), 3, 3)
+    assert len(network.mix) == 1
+    assert outputs(network, np.zeros((1, 3, 32, 32), dtype=np.float32)).shape == (1, 3, 8, 8)
 
 
 def test_all_later_convolutions_are_learnt(network, rng):
