@@ -49,7 +49,7 @@ LEAST_IMAGE = 32
 MOST_LOGIT = 8
 # Steps between two writings of a checkpoint, and steps that networks take without waiting for each other.
 _SAVE_EVERY, _STEPS_AT_ONCE = 48, 4
-# Bytes for each pixel of an image while a network runs at full scale; 160 to 176 were measured on 0.6 and 1 megapixel.
+# Bytes for each pixel of an image while a network runs at full scale; up to 176 were measured on 0.6 and 1 megapixel.
 _BYTES_ON_THE_WAY = 250
 # Pixels around a pixel, at the scale of a network, that its logits depend on in fact.
 _REACH = 96

@@ -287,7 +287,7 @@ def test_maps_of_a_training_image_by_tiles_are_those_of_the_whole(single, monkey
 def test_tiles_of_a_large_image_hardly_show(shared, rng, monkeypatch):
     """Of a network that knows ImageNet; its head is random, and half of the pixels are on either side of the threshold.
 
-    Of trained heads they show less: they decide about 1 of 10,000 pixels in another way.
+    Of six trained networks they show less: at most 4 of 10,000 pixels are decided in another way.
     """
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
