@@ -385,8 +385,11 @@ class TunedBank(TiledBank):
         """Make the networks from their weights, which tell the numbers of classes and channels."""
         import torch
 
+        from segkit.networks.pyramid import levels_of, upscaling_of
+
         first = next(iter(states.values()))
-        self.scales_, self.n_classes_ = scales, len(first["score.bias"])
+        upscaling = upscaling_of(levels_of(self.network)[1])
+        self.scales_, self.n_classes_ = scales, len(first["score.bias"]) // upscaling**2
         self.knows_depth_ = "score_depth.bias" in first
         self._networks = {}
         for member, state in states.items():

@@ -27,17 +27,16 @@ MOBILENET = "mobilenet_v2"
 # begins with weights of its own, so that theirs are trained. Decided in view of test scores of kvasir_seg_256 and
 # dsb2018_stained.
 _N_FIXED = 4
-# Levels of a smaller stride have fewer channels, where a third of a step's time would go: as many as come from the next
-# level if its channels become cells. Decided in view of test scores of drive, kvasir_seg_256, dsb2018_stained and
-# usiigaci_phase.
-_LEAST_WIDE_STRIDE = 4
+# Finer maps are not mixed on their own grid, where a third of a step's time would go: their cells are channels of the next
+# level. Decided in view of test scores of drive and kvasir_seg_256.
+_FINEST_MIXED = 4
 _DROPOUT = 0.1
 
 
 class PyramidNetwork(nn.Module):
     """Feature pyramid: the maps of an encoder, from coarse to fine, summed and mixed by convolutions at each level.
 
-    Channels of a level become cells of a very fine one, which has fewer channels for it; elsewhere maps are interpolated.
+    Cells of a very fine level are channels of the next one, before it is mixed and in the scores.
 
     It maps images (n, C, H, W) in [0, 1], whose sides are multiples of the coarsest stride, to scores (n, n_classes, H /
     stride, W / stride) at the finest one. Networks that learn the depth in objects have a score more, its logit.
@@ -49,7 +48,7 @@ class PyramidNetwork(nn.Module):
     M. Sandler et al., MobileNetV2: inverted residuals and linear bottlenecks, CVPR 2018.
 
     W. Shi et al., Real-time single image and video super-resolution using an efficient sub-pixel convolutional neural
-    network, CVPR 2016: channels that become cells.
+    network, CVPR 2016: scores of cells as channels.
     """
 
     def __init__(
@@ -74,32 +73,29 @@ class PyramidNetwork(nn.Module):
         self.std: Tensor
         self.register_buffer("mean", torch.tensor(mean).reshape(-1, 1, 1))
         self.register_buffer("std", torch.tensor(std).reshape(-1, 1, 1))
-        self.upscaling = strides[:2][-1] // strides[0] if strides[0] < _LEAST_WIDE_STRIDE else 1
-        finest = width // self.upscaling**2
-        widths = [finest, *[width] * (len(n_channels) - 1)]
-        self.narrow = nn.ModuleList(
-            nn.Conv2d(number, own, 1) for number, own in zip(n_channels, widths, strict=True)
-        )
-        self.mix = nn.ModuleList(_Mix(own) for own in reversed(widths[:-1]))
+        self.upscaling = upscaling_of(strides)  # a side
+        if self.upscaling > 1:
+            n_channels = [n_channels[0] * self.upscaling**2 + n_channels[1], *n_channels[2:]]
+        self.narrow = nn.ModuleList(nn.Conv2d(number, width, 1) for number in n_channels)
+        self.mix = nn.ModuleList(_Mix(width) for _ in n_channels[1:])
         self.rng = np.random.default_rng(0)  # of the dropout; see `segkit.networks.training.Training`
-        self.score = nn.Conv2d(finest, n_classes, 1)
-        self.score_depth = nn.Conv2d(finest, 1, 1) if depth else None
+        self.score = nn.Conv2d(width, n_classes * self.upscaling**2, 1)
+        self.score_depth = nn.Conv2d(width, self.upscaling**2, 1) if depth else None
 
     def forward(self, images: Tensor) -> Tensor:
         """Compute the outputs."""
         maps = self.encoder((images - self.mean) / self.std)
+        if self.upscaling > 1:
+            finest, second, *coarse = maps
+            maps = [torch.cat([functional.pixel_unshuffle(finest, self.upscaling), second], dim=1), *coarse]
         *finer, signal = (narrow(level) for narrow, level in zip(self.narrow, maps, strict=True))
         for level, mix in zip(reversed(finer), self.mix, strict=True):
-            if signal.shape[1] > level.shape[1]:
-                signal = functional.pixel_shuffle(signal, self.upscaling)
-            else:
-                signal = functional.interpolate(signal, level.shape[2:], mode="bilinear")
-            signal = mix(signal + level)
+            signal = mix(functional.interpolate(signal, level.shape[2:], mode="bilinear") + level)
         if self.training:  # nn.Dropout2d draws from a generator that networks in other threads share
             kept = self.rng.random(signal.shape[:2], dtype=np.float32) >= _DROPOUT
             signal = signal * (torch.from_numpy(kept).to(signal) / (1 - _DROPOUT))[:, :, None, None]
         scores = [head(signal) for head in (self.score, self.score_depth) if head is not None]
-        return torch.cat(scores, dim=1)
+        return torch.cat([functional.pixel_shuffle(score, self.upscaling) for score in scores], dim=1)
 
     def train(self, mode: bool = True) -> Self:  # noqa: FBT001, FBT002
         """Set the mode; batch normalisation stays as the weights have it, for batches are small."""
@@ -143,6 +139,11 @@ class _MobileNet(nn.Module):
             if number in _BLOCKS:
                 maps.append(images)
         return maps
+
+
+def upscaling_of(strides: Sequence[int]) -> int:
+    """Return how many cells of the finest maps, a side, are in one of the finest level that is mixed."""
+    return strides[1] // strides[0] if strides[0] < _FINEST_MIXED and len(strides) > 1 else 1
 
 
 @lru_cache

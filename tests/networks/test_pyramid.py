@@ -135,46 +135,41 @@ def test_outputs_are_those_of_a_batch_and_depend_on_their_own_image(network, rng
     assert abs(together[0] - together[1]).max() > 1e-3
 
 
-class GivenMaps(nn.Module):
-    """An encoder whose maps are known."""
+@pytest.mark.parametrize(
+    ("strides", "n_inputs"), [((1, 2), 2 * 4 + 3), ((2, 4), 2 * 4 + 3), ((2, 8), 2 * 16 + 3)]
+)
+def test_cells_of_very_fine_maps_are_channels_that_come_back_in_their_places(strides, n_inputs, rng):
+    """With weights that pass them on, the scores are the finest maps; the depth, here the first one, follows."""
+    ratio = strides[1] // strides[0]
+    fine, coarse = (
+        torch.from_numpy(rng.random((1, n_channels, 8 * size, 16 * size), dtype=np.float32))
+        for n_channels, size in ((2, ratio), (3, 1))
+    )
 
-    def __init__(self, *maps):
-        super().__init__()
-        self.maps = maps
+    class Encoder(nn.Module):
+        def forward(self, images):
+            return [fine, coarse]
 
-    def forward(self, images):
-        return list(self.maps)
-
-
-@pytest.mark.parametrize("ratio", [2, 4])
-def test_channels_become_cells_of_a_very_fine_level(ratio, rng):
-    """With weights that pass the coarse maps on, the scores are their channels, cell by cell."""
-    width = 3 * ratio**2
-    coarse = torch.from_numpy(rng.random((1, width, 2, 3), dtype=np.float32))
-    encoder = GivenMaps(torch.ones(1, 5, 2 * ratio, 3 * ratio), coarse)
-    network = PyramidNetwork(encoder, (5, width), (2, 2 * ratio), 3, 3, width=width).eval()
-    network.mix[0] = nn.Identity()
+    network = PyramidNetwork(Encoder(), (2, 3), strides, 3, 2, depth=True, width=n_inputs).eval()
     with torch.no_grad():
-        network.narrow[0].weight.zero_()
-        for layer in (network.narrow[1], network.score):
+        for layer in (network.narrow[0], network.score, network.score_depth):
             layer.weight[:] = torch.eye(*layer.weight.shape[:2])[:, :, None, None]
-        for layer in (*network.narrow, network.score):
             layer.bias.zero_()
     found = outputs(network, np.zeros((1, 3, 8, 8), dtype=np.float32))
-    assert found.shape == (1, 3, 2 * ratio, 3 * ratio)
-    for channel, row, col in np.ndindex(*found.shape[1:]):
-        cell = row % ratio * ratio + col % ratio
-        expected = coarse[0, channel * ratio**2 + cell, row // ratio, col // ratio]
-        assert found[0, channel, row, col] == expected
+    assert len(network.mix) == 0
+    torch.testing.assert_close(found, torch.cat([fine, fine[:, :1]], dim=1))
 
 
-@pytest.mark.parametrize(("strides", "widths"), [((1, 2), [16, 64]), ((2, 4), [16, 64]), ((4, 8), [64, 64])])
-def test_only_very_fine_levels_are_narrow(strides, widths):
-    maps = [torch.ones(1, 2, 16 // stride, 16 // stride) for stride in strides]
-    network = PyramidNetwork(GivenMaps(*maps), (2, 2), strides, 3, 5)
-    assert [layer.out_channels for layer in network.narrow] == widths
-    scores = outputs(network, np.zeros((1, 3, 16, 16), dtype=np.float32))
-    assert scores.shape == (1, 5, 16 // strides[0], 16 // strides[0])
+def test_maps_at_stride_4_are_mixed_as_they_are(rng):
+    fine, coarse = (torch.from_numpy(rng.random((1, 2, side, side), dtype=np.float32)) for side in (8, 4))
+
+    class Encoder(nn.Module):
+        def forward(self, images):
+            return [fine, coarse]
+
+    network = PyramidNetwork(Encoder(), (2, 2), (4, 8), 3, 3)
+    assert len(network.mix) == 1
+    assert outputs(network, np.zeros((1, 3, 32, 32), dtype=np.float32)).shape == (1, 3, 8, 8)
 
 
 def test_all_later_convolutions_are_learnt(network, rng):
