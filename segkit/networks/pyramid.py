@@ -28,7 +28,7 @@ MOBILENET = "mobilenet_v2"
 # dsb2018_stained.
 _N_FIXED = 4
 # Finer maps are not mixed on their own grid, where a third of a step's time would go: their cells are channels of the next
-# level. Decided in view of test scores of drive and kvasir_seg_256.
+# level. Decided in view of test scores, which docs/limits.md names.
 _FINEST_MIXED = 4
 _DROPOUT = 0.1
 
