@@ -49,8 +49,9 @@ LEAST_IMAGE = 32
 MOST_LOGIT = 8
 # Steps between two writings of a checkpoint, and steps that networks take without waiting for each other.
 _SAVE_EVERY, _STEPS_AT_ONCE = 48, 4
-# Bytes for each pixel of an image while a network runs at full scale; up to 176 were measured on 0.6 and 1 megapixel.
-_BYTES_ON_THE_WAY = 250
+# Bytes for each pixel of an image while MobileNetV2, or an encoder of timm, runs at full scale; up to 200 and 440 were
+# measured on 0.6 and 1 megapixel.
+_BYTES_ON_THE_WAY, _BYTES_OF_OTHERS = 250, 500
 # Pixels around a pixel, at the scale of a network, that its logits depend on in fact.
 _REACH = 96
 # The symmetries of the square: whether rows and columns are swapped, then reversed.
@@ -301,7 +302,8 @@ class TunedBank(TiledBank):
 
     def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
         """Count the maps, and those of a network on the way to them."""
-        return self.bytes_of_maps(n_image_channels) + _BYTES_ON_THE_WAY * float(max(self._scales)) ** 2
+        on_the_way = _BYTES_ON_THE_WAY if self.network == "mobilenet_v2" else _BYTES_OF_OTHERS
+        return self.bytes_of_maps(n_image_channels) + on_the_way * float(max(self._scales)) ** 2
 
     def iter_maps(
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
@@ -598,7 +600,13 @@ class TunedBank(TiledBank):
         initial: Weights | None,
     ) -> str:
         """Compute the sha256 of all that affects training; the place of the weights does not."""
-        options = repr([self.network, self._n_steps, self.random_state, [member.name for member in members]])
+        import torch
+
+        with torch.device("meta"):
+            state = self._build(images[0].shape[2], None).state_dict()
+        shapes = {name: tuple(value.shape) for name, value in state.items()}
+        names = [member.name for member in members]
+        options = repr([self.network, self._n_steps, self.random_state, names, shapes])
         arrays: dict[str, NDArray[Any]] = {"options": np.frombuffer(options.encode(), dtype=np.uint8)}
         arrays |= {f"weights/{name}": value.numpy() for name, value in (initial or {}).items()}
         for index, (image, mask) in enumerate(zip(images, ids, strict=True)):

@@ -95,7 +95,7 @@ class PyramidNetwork(nn.Module):
             kept = self.rng.random(signal.shape[:2], dtype=np.float32) >= _DROPOUT
             signal = signal * (torch.from_numpy(kept).to(signal) / (1 - _DROPOUT))[:, :, None, None]
         scores = [head(signal) for head in (self.score, self.score_depth) if head is not None]
-        return torch.cat([functional.pixel_shuffle(score, self.upscaling) for score in scores], dim=1)
+        return functional.pixel_shuffle(torch.cat(scores, dim=1), self.upscaling)
 
     def train(self, mode: bool = True) -> Self:  # noqa: FBT001, FBT002
         """Set the mode; batch normalisation stays as the weights have it, for batches are small."""

@@ -244,7 +244,7 @@ class Checkpoint:
             ) from error
         if not isinstance(content, dict) or content.get("digest") != self._digest:
             raise ConfigError(
-                f"checkpoint {path} comes from other images, masks or options: "
+                f"checkpoint {path} comes from other images, masks or options, or another segkit: "
                 f"repeat that training, or delete the file to train from the start"
             )
         return content

@@ -128,7 +128,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
     image, mask = picture()
     path = tmp_path / "net.pt"
     tiny(checkpoint=path).fit(image, mask)
-    message = "comes from other images, masks or options: repeat that training, or delete the file"
+    message = "comes from other images, masks or options, or another segkit: repeat that training, or delete the file"
     with pytest.raises(ConfigError, match=message):
         tiny(checkpoint=path, learning_rate=0.1).fit(image, mask)
     with pytest.raises(ConfigError, match=message):

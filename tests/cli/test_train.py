@@ -201,7 +201,10 @@ def test_an_interrupted_training_of_networks_goes_on(folder, segkit, monkeypatch
 
     code, _, err = train(segkit, folder, *options, "--set", "bank.n_steps=3")
     assert (code, err.count("\n")) == (2, 1)
-    assert f"{checkpoint} comes from other images, masks or options: repeat that training, or delete" in err
+    assert (
+        f"{checkpoint} comes from other images, masks or options, or another segkit: repeat that training, or delete"
+        in err
+    )
     assert checkpoint.read_bytes() == saved
 
     code, out, err = train(segkit, folder, *options)

@@ -285,10 +285,7 @@ def test_maps_of_a_training_image_by_tiles_are_those_of_the_whole(single, monkey
 
 
 def test_tiles_of_a_large_image_hardly_show(shared, rng, monkeypatch):
-    """Of a network that knows ImageNet; its head is random, and half of the pixels are on either side of the threshold.
-
-    Of six trained networks they show less: at most 4 of 10,000 pixels are decided in another way.
-    """
+    """Of a network that knows ImageNet; its head is random, and half of the pixels are on either side of the threshold."""
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
         state = read_weights(shared / "weights" / "mobilenet_v2_rgb_f32.npz")
@@ -405,6 +402,16 @@ def test_weights_of_a_bank_make_the_same_bank(single):
     coarse.use_weights(bank.weights_used(np.array([1]), 3))
     assert coarse.channels() == bank.channels()[1:]
     np.testing.assert_array_equal(coarse.dense(image)[0], bank.dense(image)[1])
+
+
+def test_weights_of_an_encoder_of_stride_4_make_the_same_bank():
+    pytest.importorskip("timm", reason="timm is not installed: pip install segkit-bio[foundation]")
+    images, masks = pictures(2)
+    bank = TunedBank("test_convnext", **OPTIONS).fit(images, masks)
+    again = clone(bank)
+    again.use_weights(bank.weights_used(np.arange(1), 3))
+    assert (again.n_classes_, set(again.strides())) == (2, {4})
+    np.testing.assert_array_equal(again.dense(images[0]), bank.dense(images[0]))
 
 
 def test_copies_and_clones(single):
@@ -569,8 +576,13 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path, weights_file, monke
         ({"random_state": 1}, images, masks),
         ({"weights": "random"}, images, masks),
     ):
-        with pytest.raises(ConfigError, match="comes from other images, masks or options: repeat that"):
+        with pytest.raises(
+            ConfigError, match="comes from other images, masks or options, or another segkit: repeat that"
+        ):
             TunedBank(**options | other).fit(*given, checkpoint=path)
+    with monkeypatch.context() as patch, pytest.raises(ConfigError, match="or another segkit"):
+        patch.setattr("segkit.networks.pyramid._FINEST_MIXED", 1)
+        TunedBank(**options).fit(images, masks, checkpoint=path)
     assert path.exists()
 
 

@@ -158,6 +158,10 @@ def test_cells_of_very_fine_maps_are_channels_that_come_back_in_their_places(str
     found = outputs(network, np.zeros((1, 3, 8, 8), dtype=np.float32))
     assert len(network.mix) == 0
     torch.testing.assert_close(found, torch.cat([fine, fine[:, :1]], dim=1))
+    with torch.no_grad():  # the first of the coarser maps in all cells
+        network.score.weight.zero_()[:, 2 * ratio**2] = 1
+    repeated = coarse[:, :1].repeat_interleave(ratio, 2).repeat_interleave(ratio, 3)
+    torch.testing.assert_close(outputs(network, np.zeros((1, 3, 8, 8), dtype=np.float32))[:, 1:2], repeated)
 
 
 def test_maps_at_stride_4_are_mixed_as_they_are(rng):

@@ -294,7 +294,7 @@ def test_without_a_file_nothing_is_written(tmp_path, monkeypatch):
     [
         (
             lambda path: torch.save({"digest": "other", "finished": [], "training": None}, path),
-            "comes from other images, masks or options: repeat that training, or delete the file",
+            "comes from other images, masks or options, or another segkit: repeat that training, or delete the file",
         ),
         (lambda path: torch.save([1], path), "comes from other images, masks or options"),
         (
