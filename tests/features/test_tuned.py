@@ -580,8 +580,8 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path, weights_file, monke
             ConfigError, match="comes from other images, masks or options, or another segkit: repeat that"
         ):
             TunedBank(**options | other).fit(*given, checkpoint=path)
-    with monkeypatch.context() as patch, pytest.raises(ConfigError, match="or another segkit"):
-        patch.setattr("segkit.networks.pyramid._FINEST_MIXED", 1)
+    monkeypatch.setattr("segkit.networks.pyramid._FINEST_MIXED", 1)
+    with pytest.raises(ConfigError, match="or another segkit"):
         TunedBank(**options).fit(images, masks, checkpoint=path)
     assert path.exists()
 
