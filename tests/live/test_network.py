@@ -324,7 +324,7 @@ def test_a_training_ends_with_its_parent(project, cache, folder, truth):
         encoding="utf-8",
     )
     with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
-        while not parent.stdout.readline().startswith("Training 2"):
+        while not parent.stdout.readline().startswith("Training 3"):
             assert parent.poll() is None
         children = psutil.Process(parent.pid).children(recursive=True)
         assert children
