@@ -53,7 +53,7 @@ _SAVE_EVERY, _STEPS_AT_ONCE = 48, 4
 # measured on 0.6 and 1 megapixel.
 _BYTES_ON_THE_WAY, _BYTES_OF_OTHERS = 250, 500
 # Pixels around a pixel, at the scale of a network, that its logits depend on in fact.
-_REACH = 96
+_REACH = 128
 # The symmetries of the square: whether rows and columns are swapped, then reversed.
 _SYMMETRIES = [(swap, rows, cols) for swap in (False, True) for rows in (1, -1) for cols in (1, -1)]
 # What is called before each pass of a network; see `interruptible`.
