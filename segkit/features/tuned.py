@@ -49,9 +49,9 @@ LEAST_IMAGE = 32
 MOST_LOGIT = 8
 # Steps between two writings of a checkpoint, and steps that networks take without waiting for each other.
 _SAVE_EVERY, _STEPS_AT_ONCE = 48, 4
-# Bytes for each pixel of an image while MobileNetV2, or an encoder of timm, runs at full scale; up to 200 and 440 were
-# measured on 0.6 and 1 megapixel.
-_BYTES_ON_THE_WAY, _BYTES_OF_OTHERS = 250, 500
+# Bytes for each pixel of an image while a network runs at full scale: those of the pyramid, and those for each value of the
+# encoder's maps. Of MobileNetV2 and nine encoders of timm on 0.3 megapixels no more were measured.
+_BYTES_OF_PYRAMID, _BYTES_OF_VALUE = 200, 10
 # Pixels around a pixel, at the scale of a network, that its logits depend on in fact.
 _REACH = 128
 # The symmetries of the square: whether rows and columns are swapped, then reversed.
@@ -302,7 +302,10 @@ class TunedBank(TiledBank):
 
     def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
         """Count the maps, and those of a network on the way to them."""
-        on_the_way = _BYTES_ON_THE_WAY if self.network == "mobilenet_v2" else _BYTES_OF_OTHERS
+        from segkit.networks.pyramid import levels_of
+
+        n_values = sum(number / stride**2 for number, stride in zip(*levels_of(self.network), strict=True))
+        on_the_way = _BYTES_OF_PYRAMID + _BYTES_OF_VALUE * n_values
         return self.bytes_of_maps(n_image_channels) + on_the_way * float(max(self._scales)) ** 2
 
     def iter_maps(
@@ -380,7 +383,7 @@ class TunedBank(TiledBank):
             self._restore(sorted(scales, reverse=True), given)
         except (KeyError, ValueError, ZeroDivisionError, RuntimeError) as error:
             raise InputError(
-                f"its weights are none of {self.network}; copy it anew or train again"
+                f"its weights fit no network that this segkit builds on {self.network}; copy it anew or train again"
             ) from error
 
     def _restore(self, scales: list[Fraction], states: Mapping[str, Weights]) -> None:

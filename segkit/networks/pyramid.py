@@ -154,12 +154,21 @@ def levels_of(network: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     with torch.device("meta"):
         encoder = _of_timm(network)
         strides = tuple(encoder.feature_info.reduction())
+        sides = strides[-1], 2 * strides[-1]
         try:
-            encoder(torch.empty(1, 3, strides[-1], 2 * strides[-1]))
-        except AssertionError as error:
+            maps = encoder(torch.empty(1, 3, *sides))
+        except (AssertionError, RuntimeError) as error:
             raise ConfigError(
-                f"network {network} takes images of one size only: give mobilenet_v2, or a network of convolutions"
+                f"network {network} takes images of one size, or large ones only: give mobilenet_v2, or a network of "
+                "convolutions such as resnet18"
             ) from error
+    for level, stride in zip(maps, strides, strict=True):
+        height, width = level.shape[2:]
+        if (height * stride, width * stride) != sides:
+            raise ConfigError(
+                f"network {network}: its map at stride {stride} of an image of {sides[0]} x {sides[1]} has {height} x "
+                f"{width} cells, so that it lies on no grid of the image: give mobilenet_v2, or a network such as resnet18"
+            )
     return tuple(encoder.feature_info.channels()), strides
 
 

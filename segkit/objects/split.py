@@ -17,7 +17,7 @@ from scipy.special import softmax
 from segkit._common import FloatArray
 from segkit._common.arrays import as_array
 from segkit.errors import ConfigError, InputError
-from segkit.objects.hills import LabelArray, find_hills, join_hills
+from segkit.objects.hills import Hills, LabelArray, find_hills, join_hills
 
 Landscape = Literal["none", "distance", "probability", "inside", "distance+inside"]
 LANDSCAPES: tuple[Landscape, ...] = get_args(Landscape)
@@ -124,12 +124,22 @@ class Splitter:
         InputError
             If an array that is needed is missing, of another shape, or not finite.
         """
+        return self.objects_of(self.hills(mask, probability=probability, inside=inside), probability)
+
+    def hills(
+        self, mask: ArrayLike, *, probability: ArrayLike | None = None, inside: ArrayLike | None = None
+    ) -> Hills:
+        """Find the hills of the landscape, whatever the depth; see `split`."""
         ids = _checked(mask, probability=probability, inside=inside)
         learnt = self._learnt_landscape(ids.shape, probability=probability, inside=inside)
         filled = self.fill(ids)
         regions = [filled == class_id for class_id in np.unique(ids[ids > 0])]
         hills = [find_hills(self.landscape_over(region, learnt), region) for region in regions]
-        return self._keep(join_hills(hills, ids.shape).merge(self.depth), probability)
+        return join_hills(hills, ids.shape)
+
+    def objects_of(self, hills: Hills, probability: ArrayLike | None = None) -> LabelArray:
+        """Merge hills that are not deep enough, and leave out objects that are too small or too doubtful; see `split`."""
+        return self._keep(hills.merge(self.depth), probability)
 
     def _learnt_landscape(self, shape: tuple[int, ...], **learnt: ArrayLike | None) -> FloatArray:
         """Sum the landscapes that are given, not computed from the mask."""

@@ -241,6 +241,15 @@ def test_weights_of_timm_go_by_the_names_of_the_whole_network(rng):
 def test_networks_for_images_of_one_size_are_refused():
     pytest.importorskip("timm", reason="timm is not installed: pip install segkit-bio[foundation]")
     with pytest.raises(
-        ConfigError, match="vit_tiny_patch16_224 takes images of one size only: give mobilenet_v2"
+        ConfigError, match="vit_tiny_patch16_224 takes images of one size, or large ones only: give mobilenet"
     ):
         levels_of("vit_tiny_patch16_224")
+
+
+def test_networks_whose_maps_lie_on_no_grid_are_refused():
+    """Convolutions without padding lose a border at each level."""
+    pytest.importorskip("timm", reason="timm is not installed: pip install segkit-bio[foundation]")
+    with pytest.raises(
+        ConfigError, match="legacy_xception: its map at stride 2 of an image of 32 x 64 has 13 x"
+    ):
+        levels_of("legacy_xception")

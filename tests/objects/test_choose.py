@@ -85,7 +85,7 @@ def test_each_image_is_scored_by_the_choice_of_the_others(is_smooth):
     ap = mean_ap(held_out)
     assert scores.counts == [[pairs.true_ids.size, pairs.predicted_ids.size] for pairs in held_out]
     assert (scores.ap_50, scores.mean_ap) == pytest.approx((ap[0], ap.mean()))
-    assert scores.usual == pytest.approx(mean_ap([by_pixels(one, usual) for one in examples])[0])
+    assert scores.usual == scores.by_landscape[usual.landscape]
     assert scores.n_objects == sum(one.truth.max() for one in examples)
     assert (scores.regions, scores.n_regions) == ("images", 4)
     assert (
@@ -123,24 +123,37 @@ def test_inside_is_chosen_where_no_neck_shows(rng):
     assert scores.by_landscape["inside"] > 0.9 > scores.by_landscape["distance"] + 0.5
 
 
-@pytest.mark.parametrize("change", [{"landscape": "inside"}, {"depth": USUAL.depth / 2}])
-def test_the_usual_settings_stay_unless_others_gain_enough(change, monkeypatch):
-    better = replace(USUAL, **change)
-    depths = (USUAL.depth, USUAL.depth / 2)
-    judged = [
-        replace(USUAL, landscape=name, depth=depth)
-        for name in LANDSCAPES
-        for depth in depths[: 1 + (name != "none")]
-    ]
-    for gain, chosen in ((0.0, USUAL), (LEAST_GAIN - 1e-6, USUAL), (LEAST_GAIN, better)):
-        values = dict.fromkeys(judged, 0.0) | {USUAL: 0.5, better: 0.5 + gain}
-        scored = chain([np.full(5, value) for value in values.values()], repeat(np.zeros(5)))
+def test_the_usual_landscape_stays_unless_another_gains_enough(monkeypatch):
+    for gain, chosen in (
+        (0.0, USUAL),
+        (LEAST_GAIN - 1e-6, USUAL),
+        (LEAST_GAIN, replace(USUAL, landscape="inside")),
+    ):
+        means = dict.fromkeys(LANDSCAPES, 0.0) | {"distance+inside": 0.5, "inside": 0.5 + gain}
+        by_depth = [np.full(5, mean + off) for mean in means.values() for off in (-0.1, 0.3, -0.2)]
+        scored = chain(by_depth, repeat(np.zeros(5)))
         monkeypatch.setattr("segkit.objects.choose.mean_ap", lambda _, scored=scored: next(scored))
         found, scores = choose([], USUAL, regions="blocks")
         assert found == chosen
-        assert scores.usual == 0.5
-        assert scores.by_landscape[better.landscape] == pytest.approx(values[better])
+        assert scores.by_landscape == pytest.approx(means)
+        assert scores.usual == pytest.approx(0.5)
         assert scores.regions == "blocks"
+
+
+@pytest.mark.parametrize("is_smooth", [False, True])
+def test_landscapes_are_compared_over_depths(is_smooth):
+    examples = [random_example(seed) for seed in range(4)]
+    usual = replace(USUAL, radius=4)
+    _, scores = choose(examples, usual, is_smooth=is_smooth)
+    for name in LANDSCAPES:
+        alone = {"smoothing": 0, "depth": 0.075} if is_smooth and name == "inside" else {}
+        splitter = replace(usual, landscape=name, **alone)
+        ap = [
+            mean_ap([by_pixels(one, replace(splitter, depth=share * splitter.depth)) for one in examples])[0]
+            for share in (0.75, 1, 1.25)
+        ]
+        assert scores.by_landscape[name] == pytest.approx(np.mean(ap))
+    assert len({*scores.by_landscape.values()}) > 2
 
 
 def test_isolated_discs_leave_the_usual_settings(rng):
@@ -203,16 +216,15 @@ def test_the_count_error_is_a_share_of_all_true_objects():
     assert count_error([]) == count_error(pairs[3:]) - 1 == 0
 
 
-@pytest.mark.parametrize(("is_smooth", "smoothing"), [(False, 0.17), (True, 0)])
-def test_the_smoothing_stays_but_for_a_depth_that_is_smooth(rng, is_smooth, smoothing):
-    usual = replace(USUAL, landscape="distance", smoothing=0.17, depth=0.07)
+@pytest.mark.parametrize(("is_smooth", "smoothing", "depth"), [(False, 0.17, 0.08), (True, 0, 0.75 * 0.08)])
+def test_smoothing_and_depth_stay_but_for_a_depth_that_is_smooth(rng, is_smooth, smoothing, depth):
+    usual = replace(USUAL, landscape="distance", smoothing=0.17, depth=0.08)
     rows, cols = np.indices(SHAPE)
     truth = (1 + rows // 20 * 5 + cols // 20).astype(np.int32)
     inside = (np.minimum(rows % 20, 19 - rows % 20) > 2) & (np.minimum(cols % 20, 19 - cols % 20) > 2)
     examples = [example(rng, truth, inside=inside.astype(np.float32))]
     chosen, _ = choose(examples, usual, is_smooth=is_smooth)
-    assert chosen == replace(usual, landscape="inside", smoothing=smoothing, depth=chosen.depth)
-    assert chosen.depth in (0.07, 0.035)
+    assert chosen == replace(usual, landscape="inside", smoothing=smoothing, depth=depth)
 
 
 def test_images_without_objects_do_not_count(rng):
