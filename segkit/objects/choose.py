@@ -17,11 +17,10 @@ from segkit.objects.hills import LabelArray
 from segkit.objects.split import LANDSCAPES, Splitter
 
 # Gain in AP at IoU 0.5 from which another landscape takes the place of the usual one; a few images tell no smaller
-# difference. Decided, like the usual settings, on 19 splits of the three sets of the benchmark of objects, three of them with
-# networks, in view of their test scores.
+# difference. Decided, like the usual settings, on 19 splits of the three sets of the benchmark of objects, three of them
+# with networks, in view of their test scores.
 LEAST_GAIN = 0.03
-# Shares of the usual depth that the AP of a landscape is averaged over. The best one of a few images is luck, so that none is
-# chosen.
+# Shares of the usual depth that the AP of a landscape is averaged over. None is chosen: the best of a few images is luck.
 DEPTHS = (0.75, 1.0, 1.25)
 # Share of the usual depth between objects on the depth that networks learn alone: it has less relief than its sum with the
 # distance. Chosen on the first splits with five images, for networks, in view of their test scores.
@@ -159,7 +158,7 @@ def _best_counting(by_splitter: Sequence[Sequence[Overlaps]], gain: float) -> in
 
 
 def _match(examples: Sequence[Example], splitters: Sequence[Splitter]) -> list[list[Overlaps]]:
-    """Match the objects of each image with those that each splitter finds; they differ in what they do with one landscape."""
+    """Match the objects of each image with those that each splitter finds; all have the same landscape."""
     by_image = []
     for example in examples:
         hills = splitters[0].hills(example.ids, probability=example.probability, inside=example.inside)
