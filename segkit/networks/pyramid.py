@@ -152,24 +152,26 @@ def levels_of(network: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if network == MOBILENET:
         return _CHANNELS, _STRIDES
     with torch.device("meta"):
-        encoder = _of_timm(network)
+        encoder = _of_timm(network).eval()
         strides = tuple(encoder.feature_info.reduction())
         sides = strides[-1], 2 * strides[-1]
         try:
             maps = encoder(torch.empty(1, 3, *sides))
         except (AssertionError, RuntimeError) as error:
+            reason = str(error).partition("\n")[0]
             raise ConfigError(
-                f"network {network} takes images of one size, or large ones only: give mobilenet_v2, or a network of "
-                "convolutions such as resnet18"
+                f"network {network} gives no maps of an image of {sides[0]} x {sides[1]} ({reason}): give mobilenet_v2, or "
+                "a network for images of any size, such as resnet18"
             ) from error
-    for level, stride in zip(maps, strides, strict=True):
-        height, width = level.shape[2:]
-        if (height * stride, width * stride) != sides:
+    n_channels = tuple(encoder.feature_info.channels())
+    for level, number, stride in zip(maps, n_channels, strides, strict=True):
+        expected = number, sides[0] // stride, sides[1] // stride
+        if level.shape[1:] != expected:
             raise ConfigError(
-                f"network {network}: its map at stride {stride} of an image of {sides[0]} x {sides[1]} has {height} x "
-                f"{width} cells, so that it lies on no grid of the image: give mobilenet_v2, or a network such as resnet18"
+                f"network {network}: its map at stride {stride} of an image of {sides[0]} x {sides[1]} has the shape "
+                f"{tuple(level.shape[1:])}, not {expected}: give mobilenet_v2, or a network such as resnet18"
             )
-    return tuple(encoder.feature_info.channels()), strides
+    return n_channels, strides
 
 
 def build(

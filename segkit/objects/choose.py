@@ -14,17 +14,17 @@ from segkit._common import FloatArray
 from segkit.evaluation.object_scores import THRESHOLDS, Overlaps, match
 from segkit.evaluation.statistics import conformal_margin
 from segkit.objects.hills import LabelArray
-from segkit.objects.split import LANDSCAPES, Splitter
+from segkit.objects.split import LANDSCAPES, Splitter, split_alike
 
 # Gain in AP at IoU 0.5 from which another landscape takes the place of the usual one; a few images tell no smaller
 # difference. Decided, like the usual settings, on 19 splits of the three sets of the benchmark of objects, three of them
-# with networks, in view of their test scores.
+# with networks, in view of their test scores, when landscapes were compared at single depths.
 LEAST_GAIN = 0.03
 # Shares of the usual depth that the AP of a landscape is averaged over. None is chosen: the best of a few images is luck.
-DEPTHS = (0.75, 1.0, 1.25)
-# Share of the usual depth between objects on the depth that networks learn alone: it has less relief than its sum with the
-# distance. Chosen on the first splits with five images, for networks, in view of their test scores.
-DEPTH_INSIDE = 0.75
+SHARES_OF_DEPTH = (0.75, 1.0, 1.25)
+# Share of the usual depth for what networks learn of the inside of objects, where it is the only landscape: it has less
+# relief than its sum with the distance. Both were chosen in view of test scores, which docs/limits.md names.
+SHARE_INSIDE = 0.75
 # Mean probabilities below which objects may be left out, and what a count error of 1 weighs beside the AP in their choice.
 # Chosen on the same splits, and on 20 of monuseg, where counts lost by other weights and without a gain.
 LEAST_PROBABILITIES, COUNT_WEIGHT = (0.0, 0.65, 0.7, 0.75), 0.5
@@ -47,7 +47,10 @@ class Example:
 
 @dataclass(frozen=True)
 class SplitScores:
-    """Scores of the chosen settings on held-out images, and AP at IoU 0.5 of each landscape and the usual one over depths.
+    """Scores of the chosen settings on held-out images.
+
+    In `by_landscape` is the AP at IoU 0.5 of each landscape, averaged over depths, and `usual` is that of the usual
+    landscape. The other scores are at the depth in use, so that these do not compare with them.
 
     Of the `n_true` objects that are annotated there `n_found` are matched at IoU 0.5, among `n_predicted`. In `counts` are
     the true and the predicted number of each image; `all_counted` tells whether all annotated images are among them, and no
@@ -104,19 +107,22 @@ def choose(
 ) -> tuple[Splitter, SplitScores]:
     """Choose the landscape of highest AP at IoU 0.5 in the mean over depths, and which objects are too doubtful.
 
-    The usual landscape stays unless it loses by `LEAST_GAIN`. With that chosen, the least probability is the one of highest
-    AP less `COUNT_WEIGHT` times the count error. With fixed filters none is left out unless that gains `LEAST_GAIN`. Each
-    image is scored by the choice that is made without it.
+    The usual landscape stays unless it loses by `LEAST_GAIN`. The depth is not chosen. With the landscape chosen, the least
+    probability is the one of highest AP less `COUNT_WEIGHT` times the count error. With fixed filters none is left out
+    unless that gains `LEAST_GAIN`. Each image is scored by the choice that is made without it.
 
-    `n_images` are annotated; those of which no held-out maps could be made are no examples. A learnt depth that is smooth
-    is not smoothed, unless the distance, which is not, is added to it.
+    `n_images` are annotated; those of which no held-out maps could be made are no examples. What networks learn of the
+    inside is smooth (`is_smooth`). Where it is the only landscape, it is not smoothed, and the depth is `SHARE_INSIDE` of
+    the usual one.
     """
     splitters = {name: replace(usual, landscape=name) for name in LANDSCAPES}
     if is_smooth:
-        splitters["inside"] = replace(splitters["inside"], smoothing=0.0, depth=DEPTH_INSIDE * usual.depth)
+        splitters["inside"] = replace(splitters["inside"], smoothing=0.0, depth=SHARE_INSIDE * usual.depth)
     ap_50: dict[str, float] = {}
     for name, splitter in splitters.items():
-        by_depth = _match(examples, [replace(splitter, depth=share * splitter.depth) for share in DEPTHS])
+        by_depth = _match(
+            examples, [replace(splitter, depth=share * splitter.depth) for share in SHARES_OF_DEPTH]
+        )
         ap_50[name] = float(np.mean([mean_ap(overlaps)[0] for overlaps in by_depth]))
     best = max(LANDSCAPES, key=ap_50.__getitem__)
     if ap_50[best] < ap_50[usual.landscape] + LEAST_GAIN:
@@ -158,11 +164,10 @@ def _best_counting(by_splitter: Sequence[Sequence[Overlaps]], gain: float) -> in
 
 
 def _match(examples: Sequence[Example], splitters: Sequence[Splitter]) -> list[list[Overlaps]]:
-    """Match the objects of each image with those that each splitter finds; all have the same landscape."""
+    """Match the objects of each image with those that each splitter finds; see `split_alike` for what they share."""
     by_image = []
     for example in examples:
-        hills = splitters[0].hills(example.ids, probability=example.probability, inside=example.inside)
-        found = [splitter.objects_of(hills, example.probability) for splitter in splitters]
+        found = split_alike(splitters, example.ids, probability=example.probability, inside=example.inside)
         by_image.append([match(example.truth, labels, labelled=example.labelled) for labels in found])
     return [[overlaps[place] for overlaps in by_image] for place in range(len(splitters))]
 

@@ -5,7 +5,7 @@ Lengths and depths are measured in radii of a typical object, so that settings c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Self, get_args
 
@@ -124,22 +124,15 @@ class Splitter:
         InputError
             If an array that is needed is missing, of another shape, or not finite.
         """
-        return self.objects_of(self.hills(mask, probability=probability, inside=inside), probability)
+        return split_alike([self], mask, probability=probability, inside=inside)[0]
 
-    def hills(
-        self, mask: ArrayLike, *, probability: ArrayLike | None = None, inside: ArrayLike | None = None
-    ) -> Hills:
-        """Find the hills of the landscape, whatever the depth; see `split`."""
-        ids = _checked(mask, probability=probability, inside=inside)
-        learnt = self._learnt_landscape(ids.shape, probability=probability, inside=inside)
+    def _find_hills(self, ids: NDArray[Any], **others: ArrayLike | None) -> Hills:
+        """Find the hills of the landscape, whatever the depth."""
+        learnt = self._learnt_landscape(ids.shape, **others)
         filled = self.fill(ids)
         regions = [filled == class_id for class_id in np.unique(ids[ids > 0])]
-        hills = [find_hills(self.landscape_over(region, learnt), region) for region in regions]
-        return join_hills(hills, ids.shape)
-
-    def objects_of(self, hills: Hills, probability: ArrayLike | None = None) -> LabelArray:
-        """Merge hills that are not deep enough, and leave out objects that are too small or too doubtful; see `split`."""
-        return self._keep(hills.merge(self.depth), probability)
+        parts = [find_hills(self.landscape_over(region, learnt), region) for region in regions]
+        return join_hills(parts, ids.shape)
 
     def _learnt_landscape(self, shape: tuple[int, ...], **learnt: ArrayLike | None) -> FloatArray:
         """Sum the landscapes that are given, not computed from the mask."""
@@ -326,6 +319,19 @@ def split(
         areas = np.bincount(Splitter("none", fills_holes=False).split(mask).ravel())[1:]
         splitter = replace(Splitter(), radius=radius_of(areas) if areas.size else 1.0)
     return splitter.split(mask, probability=probability, inside=inside)
+
+
+def split_alike(
+    splitters: Sequence[Splitter],
+    mask: ArrayLike,
+    *,
+    probability: ArrayLike | None = None,
+    inside: ArrayLike | None = None,
+) -> list[LabelArray]:
+    """Split a mask by each of some splitters, which differ in depth, areas and least probability only; see `split`."""
+    ids = _checked(mask, probability=probability, inside=inside)
+    hills = splitters[0]._find_hills(ids, probability=probability, inside=inside)
+    return [splitter._keep(hills.merge(splitter.depth), probability) for splitter in splitters]
 
 
 def radius_of(areas: ArrayLike) -> float:

@@ -750,3 +750,16 @@ def test_folds_with_a_network_that_sees_all_are_not_taken_for_three(tmp_path):
     TunedBank(**OPTIONS | {"n_folds": 2}).fit(images, masks, checkpoint=path)
     with pytest.raises(ConfigError, match="comes from other images, masks or options"):
         TunedBank(**OPTIONS | {"n_folds": 3}).fit(images, masks, checkpoint=path)
+
+
+def test_the_memory_of_a_network_grows_with_the_maps_of_its_encoder():
+    pytest.importorskip("timm", reason="timm is not installed: pip install segkit-bio[foundation]")
+
+    def on_the_way(network, **options):
+        bank = TunedBank(network, **options)
+        return bank.bytes_per_pixel(3) - bank.bytes_of_maps(3)
+
+    found = {network: on_the_way(network) for network in ("mobilenet_v2", "resnet18", "vgg11")}
+    n_values = 64 + 128 / 2**2 + 256 / 4**2 + 512 / 8**2 + 512 / 16**2 + 512 / 32**2  # of vgg11, a pixel
+    assert found == pytest.approx({"mobilenet_v2": 300, "resnet18": 600, "vgg11": 13 * n_values})
+    assert on_the_way("resnet18", pyramid=(0.5, 0.25)) == pytest.approx(600 / 4)

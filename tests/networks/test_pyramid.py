@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -240,16 +242,38 @@ def test_weights_of_timm_go_by_the_names_of_the_whole_network(rng):
 
 def test_networks_for_images_of_one_size_are_refused():
     pytest.importorskip("timm", reason="timm is not installed: pip install segkit-bio[foundation]")
-    with pytest.raises(
-        ConfigError, match="vit_tiny_patch16_224 takes images of one size, or large ones only: give mobilenet"
-    ):
-        levels_of("vit_tiny_patch16_224")
+    for network in ("vit_tiny_patch16_224", "efficientformer_l1"):
+        with pytest.raises(
+            ConfigError, match=f"{network} gives no maps of an image of .* give mobilenet_v2, or"
+        ):
+            levels_of(network)
+
+
+def test_networks_that_normalise_small_maps_are_taken():
+    """In training they refuse maps of a single cell."""
+    pytest.importorskip("timm", reason="timm is not installed: pip install segkit-bio[foundation]")
+    assert levels_of("skresnet18") == ((64, 64, 128, 256, 512), (2, 4, 8, 16, 32))
 
 
 def test_networks_whose_maps_lie_on_no_grid_are_refused():
     """Convolutions without padding lose a border at each level."""
     pytest.importorskip("timm", reason="timm is not installed: pip install segkit-bio[foundation]")
-    with pytest.raises(
-        ConfigError, match="legacy_xception: its map at stride 2 of an image of 32 x 64 has 13 x"
-    ):
+    found = r"at stride 2 of an image of 32 x 64 has the shape \(64, 13, 29\), not \(64, 16, 32\): give mobilenet_v2"
+    with pytest.raises(ConfigError, match=found):
         levels_of("legacy_xception")
+
+
+@pytest.mark.parametrize("shape", [(64, 1, 3), (64, 3, 4), (4, 64, 1)])
+def test_each_side_and_the_channels_of_all_maps_are_checked(shape, monkeypatch):
+    class Encoder(nn.Module):
+        feature_info = SimpleNamespace(reduction=lambda: [1, 2], channels=lambda: [8, 64])
+
+        def forward(self, images):
+            return [torch.empty(1, 8, *images.shape[2:]), torch.empty(1, *shape)]
+
+    monkeypatch.setattr("segkit.networks.pyramid._of_timm", lambda _: Encoder())
+    found = ", ".join(map(str, shape))
+    with pytest.raises(
+        ConfigError, match=rf"its map at stride 2 .* has the shape \({found}\), not \(64, 1, 2\)"
+    ):
+        levels_of(f"a network of {shape}")

@@ -123,37 +123,53 @@ def test_inside_is_chosen_where_no_neck_shows(rng):
     assert scores.by_landscape["inside"] > 0.9 > scores.by_landscape["distance"] + 0.5
 
 
-def test_the_usual_landscape_stays_unless_another_gains_enough(monkeypatch):
-    for gain, chosen in (
-        (0.0, USUAL),
-        (LEAST_GAIN - 1e-6, USUAL),
-        (LEAST_GAIN, replace(USUAL, landscape="inside")),
+@pytest.mark.parametrize("is_smooth", [False, True])
+def test_the_usual_landscape_stays_unless_another_gains_enough(is_smooth, monkeypatch):
+    for gain, name in (
+        (0.0, "distance+inside"),
+        (LEAST_GAIN - 1e-6, "distance+inside"),
+        (LEAST_GAIN + 1e-6, "probability"),
     ):
-        means = dict.fromkeys(LANDSCAPES, 0.0) | {"distance+inside": 0.5, "inside": 0.5 + gain}
+        means = dict.fromkeys(LANDSCAPES, 0.0) | {"distance+inside": 0.5, "probability": 0.5 + gain}
         by_depth = [np.full(5, mean + off) for mean in means.values() for off in (-0.1, 0.3, -0.2)]
         scored = chain(by_depth, repeat(np.zeros(5)))
         monkeypatch.setattr("segkit.objects.choose.mean_ap", lambda _, scored=scored: next(scored))
-        found, scores = choose([], USUAL, regions="blocks")
-        assert found == chosen
+        found, scores = choose([], USUAL, regions="blocks", is_smooth=is_smooth)
+        assert found == replace(USUAL, landscape=name)
         assert scores.by_landscape == pytest.approx(means)
         assert scores.usual == pytest.approx(0.5)
         assert scores.regions == "blocks"
 
 
+def pairs_of_discs(rng):
+    """Pairs that touch more or less, so that each further depth joins some; what is learnt shows some of it."""
+    places = [(row, col) for row in range(22, 290, 45) for col in (45, 130, 215, 300)]
+    circles = [
+        (row, col + side * (8 + 0.75 * index), 20)
+        for index, (row, col) in enumerate(places)
+        for side in (-0.5, 0.5)
+    ]
+    truth = discs(*circles, shape=(292, 345))
+    depth = ndimage.distance_transform_edt(truth > 0) / 20
+    inside, probability = (depth * share + 0.004 * noise(rng, truth.shape) for share in (0.7, 0.8))
+    return example(rng, truth, inside=np.float32(inside), probability=np.float32(probability))
+
+
 @pytest.mark.parametrize("is_smooth", [False, True])
-def test_landscapes_are_compared_over_depths(is_smooth):
-    examples = [random_example(seed) for seed in range(4)]
-    usual = replace(USUAL, radius=4)
+def test_landscapes_are_compared_over_depths(rng, is_smooth):
+    examples = [pairs_of_discs(rng)]
+    usual = replace(USUAL, radius=20)
     _, scores = choose(examples, usual, is_smooth=is_smooth)
     for name in LANDSCAPES:
         alone = {"smoothing": 0, "depth": 0.075} if is_smooth and name == "inside" else {}
         splitter = replace(usual, landscape=name, **alone)
-        ap = [
+        by_depth = [
             mean_ap([by_pixels(one, replace(splitter, depth=share * splitter.depth)) for one in examples])[0]
             for share in (0.75, 1, 1.25)
         ]
-        assert scores.by_landscape[name] == pytest.approx(np.mean(ap))
-    assert len({*scores.by_landscape.values()}) > 2
+        assert scores.by_landscape[name] == pytest.approx(np.mean(by_depth))
+        assert (len({*by_depth}) > 1) == (name != "none")
+    assert len({*scores.by_landscape.values()}) > 3
 
 
 def test_isolated_discs_leave_the_usual_settings(rng):
