@@ -389,7 +389,7 @@ class TunedBank(TiledBank):
             raise
         except (KeyError, ValueError, ZeroDivisionError, RuntimeError) as error:
             raise InputError(
-                f"its weights do not fit the network on {self.network}; copy it anew or train again"
+                f"its weights are not those of a network on {self.network}; copy it anew or train again"
             ) from error
 
     def _restore(self, scales: list[Fraction], states: Mapping[str, Weights]) -> None:

@@ -26,7 +26,7 @@ from segkit.features import tuned as tuned_module
 from segkit.features.weights import read_weights
 from segkit.images import UNLABELLED
 from segkit.networks.crops import CropSampler
-from segkit.networks.pyramid import build
+from segkit.networks.pyramid import build, levels_of
 from segkit.networks.training import cross_entropy_and_dice, soft_cross_entropy_and_dice
 from segkit.objects.choose import choose
 from segkit.segmentation.model_file import describe, write_model
@@ -412,6 +412,18 @@ def test_weights_of_an_encoder_of_stride_4_make_the_same_bank():
     again.use_weights(bank.weights_used(np.arange(1), 3))
     assert (again.n_classes_, set(again.strides())) == (2, {4})
     np.testing.assert_array_equal(again.dense(images[0]), bank.dense(images[0]))
+
+
+def test_what_weights_lack_is_told_apart(monkeypatch):
+    weights = {"1/0/score.bias": np.zeros(8, dtype=np.float16)}
+    with pytest.raises(
+        InputError, match="its weights are not those of a network on mobilenet_v2; copy it anew"
+    ):
+        TunedBank().use_weights(weights)
+    levels_of.cache_clear()
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(ConfigError, match="network resnet18 needs timm, which is not installed"):
+        TunedBank("resnet18").use_weights(weights)
 
 
 def test_copies_and_clones(single):
