@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from threading import local
 from typing import TypeVar
 
@@ -17,15 +17,13 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-# Of a thread that keeps linear algebra to itself: how many threads may work, and the libraries that it found, for
-# looking for them takes milliseconds. Torch, which is imported late, brings its own.
-_mine = local()
+_mine = local()  # of a thread that keeps linear algebra to itself: `n_threads` that may work
 
 
 def count_threads() -> int:
     """Count the threads that may work: those of the linear algebra, which the usual variables set, or every core."""
     n_threads: int | None = getattr(_mine, "n_threads", None)
-    return _blas_threads(ThreadpoolController()) if n_threads is None else n_threads
+    return _blas_threads() if n_threads is None else n_threads
 
 
 @contextmanager
@@ -36,13 +34,12 @@ def single_threaded_blas() -> Iterator[None]:
     if hasattr(_mine, "n_threads"):
         yield
         return
-    _mine.controller, _mine.knows_torch = ThreadpoolController(), "torch" in sys.modules
-    _mine.n_threads = _blas_threads(_mine.controller)
+    _mine.n_threads = _blas_threads()
     try:
-        with _mine.controller.limit(limits=1, user_api="blas"):
+        with _libraries().limit(limits=1, user_api="blas"):
             yield
     finally:
-        del _mine.n_threads, _mine.controller, _mine.knows_torch
+        del _mine.n_threads
 
 
 def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Generator[Result, None, None]:
@@ -52,9 +49,7 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Gen
         yield from map(function, items)
         return
     with single_threaded_blas():
-        if "torch" in sys.modules and not _mine.knows_torch:
-            _mine.controller, _mine.knows_torch = ThreadpoolController(), True
-        controller = _mine.controller
+        controller = _libraries()
 
         def work_alone() -> None:
             _mine.n_threads = 1
@@ -84,6 +79,17 @@ def _identity(result: Result) -> Result:
     return result
 
 
-def _blas_threads(controller: ThreadpoolController) -> int:
-    libraries = controller.select(user_api="blas").info()
+def _libraries() -> ThreadpoolController:
+    """Find the libraries that have threads of their own."""
+    return _libraries_of(len(sys.modules))
+
+
+@lru_cache(maxsize=1)
+def _libraries_of(_n_modules: int) -> ThreadpoolController:
+    # looking takes milliseconds; only what is imported, like torch, which comes late, brings others
+    return ThreadpoolController()
+
+
+def _blas_threads() -> int:
+    libraries = _libraries().select(user_api="blas").info()
     return int(max((library["num_threads"] for library in libraries), default=cpu_count()))

@@ -550,7 +550,9 @@ class TunedBank(TiledBank):
         n_passes = max(len(networks), len(symmetries))
         with torch.inference_mode(), told_if_full():
             for number in range(n_passes):
-                network = networks[number % len(networks)].to(torch_device())
+                network = networks[number % len(networks)]
+                if network.mean.device.type != torch_device().type:  # moving takes as long as a small layer
+                    network.to(torch_device())
                 swaps, rows, cols = symmetries[number % len(symmetries)]
                 moved = padded[::rows, ::cols]
                 moved = moved.transpose(1, 0, 2) if swaps else moved
