@@ -32,7 +32,7 @@ from unittest.mock import patch
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.comparisons import KINDS, NETWORKS, SIZES, gap_of, shared_by
+from benchmarks.comparisons import KINDS, NETWORKS, SIZES, SPREAD_SIZES, gap_of, shared_by
 from benchmarks.markdown import broken, markdown_table
 from benchmarks.rows import Row, Study, read
 from benchmarks.segmentation import LABELS, Scores, score_of, scores_of, write_made_up
@@ -243,13 +243,15 @@ def scores_by_set(rows: Iterable[Row]) -> dict[str, Scores]:
 def tuned(rows: list[Row]) -> str:
     """Compare the recipe with two networks and the default, on the splits that all three ran."""
     methods, parts = ("recipe", NETWORKS, "filters"), []
-    for n_train in SIZES:
+    for n_train in SPREAD_SIZES:
         by_set = shared_by(scores_by_set(rows), methods, n_train)
         if not by_set:
             continue
         named = [(_titled(name, found, n_train), {name: found}) for name, found in by_set.items()]
+        if len(named) > 1:
+            named.append((f"**mean of {len(by_set)} sets**", by_set))
         table = []
-        for title, chosen in (*named, (f"**mean of {len(by_set)} sets**", by_set)):
+        for title, chosen in named:
             means = [_mean_over(chosen, method, n_train) for method in methods]
             gaps = [gap_of(chosen, "recipe", method, n_train) for method in methods[1:]]
             table.append((title, *(f"{mean:.3f}" for mean in means), *(broken(str(gap)) for gap in gaps)))
