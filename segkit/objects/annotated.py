@@ -34,6 +34,8 @@ _MANY_HOLES = 0.05
 _SOLID = 0.9
 # Predicted regions below this fraction of the smallest region drawn are left out, where none is annotated as a whole.
 SMALLEST_DRAWN = 0.5
+# Regions below this fraction of the one that holds the middle pixel of a class, by size, are specks: slips of a pen.
+_SPECK = 0.02
 Source = Literal["regions", "strokes", "nothing"]
 
 
@@ -57,6 +59,7 @@ class AnnotatedRegions:
     areas: NDArray[Any]
     solidity: NDArray[Any]
     cut: NDArray[np.bool_]  # by the border of the image
+    classes: NDArray[np.uint8]
     drawn: NDArray[Any]
 
     @classmethod
@@ -70,28 +73,40 @@ class AnnotatedRegions:
         is_drawn = 2 * in_part.size > areas.size
         whole = np.zeros_like(labels) if is_drawn else np.where(np.isin(labels, in_part), 0, labels)
         table = measure(whole)
-        return cls(
-            table["area"], table["solidity"], table["touches_border"], areas if is_drawn else areas[:0]
-        )
+        numbers, first = np.unique(whole, return_index=True)
+        classes = ids.ravel()[first[numbers > 0]]
+        drawn = areas if is_drawn else areas[:0]
+        return cls(table["area"], table["solidity"], table["touches_border"], classes, drawn)
 
 
 def splitter_of_regions(regions: Sequence[AnnotatedRegions]) -> tuple[Splitter, Source]:
     """Return a splitter for regions of classes, by distance if most are solid, and what it was learnt from."""
-    areas, solidity, cut, drawn = (
+    areas, solidity, cut, classes, drawn = (
         np.concatenate([getattr(one, name) for one in regions])
-        for name in ("areas", "solidity", "cut", "drawn")
+        for name in ("areas", "solidity", "cut", "classes", "drawn")
     )
-    if cut.all() and drawn.size:
+    is_out = cut | _specks(areas, classes)
+    if is_out.all() and drawn.size:
         least = float(SMALLEST_DRAWN * drawn.min())
         return Splitter("none", radius=radius_of(drawn), least_area=least), "strokes"
-    if cut.all():
+    if is_out.all():
         return Splitter(landscape="none"), "nothing"
-    areas, is_solid = areas[~cut], solidity[~cut] >= _SOLID
+    areas, is_solid = areas[~is_out], solidity[~is_out] >= _SOLID
     most = is_solid.mean() >= 0.5
     known = areas[is_solid] if most else areas
     landscape: Landscape = "distance" if most else "none"
     least = _least_area(known)
     return Splitter(landscape, radius=radius_of(known), least_area=least, cut_share=CUT_SHARE), "regions"
+
+
+def _specks(areas: NDArray[Any], classes: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Find the regions that are far smaller than the one that holds the middle pixel of their class."""
+    least = np.zeros(areas.shape)
+    for value in np.unique(classes):
+        own = np.sort(areas[classes == value])
+        middle = own[np.searchsorted(np.cumsum(own), own.sum() / 2)]
+        least[classes == value] = _SPECK * middle
+    return np.asarray(areas < least)
 
 
 def mark_parts(instances: Sequence[LabelArray], ids: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:

@@ -211,6 +211,20 @@ def test_regions_of_two_classes_that_touch_are_two():
     assert splitter.radius == pytest.approx(np.sqrt(400 / np.pi))
 
 
+def test_specks_are_no_typical_objects():
+    """Of each class: small objects of another class are none."""
+    ids = (picture((15, 15, 8), (40, 40, 12)) > 0).astype(np.uint8)
+    ids[2:5, 60:63] = 2
+    without = learn([ids])
+    assert without[0].radius == pytest.approx(np.sqrt(disc((60, 80), 15, 15, 8).sum() / np.pi))
+    for row in range(50, 58, 2):
+        ids[row, 5] = ids[row, 70] = 1
+    assert learn([ids]) == without
+    large = np.zeros((60, 80), dtype=np.uint8)
+    large[:40], large[50, 50] = 1, 1  # the border cuts the only object
+    assert learn([large])[1] == "nothing"
+
+
 def stroke_image(*sizes):
     """A label image with a stroke of the background and one of each size (height, width) of the foreground."""
     ids = np.full((60, 80), UNLABELLED, dtype=np.uint8)

@@ -161,6 +161,7 @@ def test_classes_are_those_of_the_machine_whose_errors_are_told(rng):
     assert 30 < (found.table["class"] == "rare").sum() < 110
     sure = found.table["class_probability"][[area.argmin(), np.abs(area - 0.75).argmin()]]
     assert sure.iloc[0] > sure.iloc[1]
+    assert found.table["class_probability"].min() >= 0.5  # the class is the most probable one
 
 
 def test_odd_cells_are_missing_or_refused(tables, tmp_path):
