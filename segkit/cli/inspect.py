@@ -77,9 +77,12 @@ def describe_model(header: dict[str, Any], *, explain: bool = False) -> str:
     label_map, versions = LabelMap.from_dict(header["label_map"]), header["versions"]
     summary = TrainingSummary.from_dict(header["summary"])
     n_channels = header["n_image_channels"]
+    is_numbered = header["objects"]["source"] == "instances"
+    numbered = f"{' and '.join(label_map.names)}, from masks that number objects"
+    classes = numbered if is_numbered else label_map.describe()
     kind = {1: "grey (1 channel)", 3: "3 channels, as RGB"}.get(n_channels, count(n_channels, "channel"))
     rows = [
-        ("Classes", label_map.describe()),
+        ("Classes", classes),
         ("Images", kind),
         *_reading_rows(header.get("reading") or {}),
         ("Learnt from", count(summary.n_images, "image")),

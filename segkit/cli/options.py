@@ -98,9 +98,10 @@ def read_data(overrides: list[str] | None, *known: str) -> DataConfig:
 
     for override in overrides or []:
         if not override.strip().startswith("data."):
-            raise ConfigError(
-                f"--set {override}: only options of data are known here ({', '.join(known)}): leave it out"
-            )
+            name = override.partition("=")[0].strip()
+            told = ", ".join(f"data.{one}" for one in known)
+            cure = f"give data.{override.strip()}" if name in known else "leave it out"
+            raise ConfigError(f"--set {override}: only options of data are known here ({told}): {cure}")
     data = Config.load(None, overrides or []).data
     data.refuse_others(*known)
     return data

@@ -185,15 +185,15 @@ def to_float(array: ArrayLike, *, name: str = "image") -> NDArray[np.float32]:
     if not np.issubdtype(array.dtype, np.floating):
         raise InputError(
             f"pixels are {array.dtype}, expected bool, uint8, uint16 or floats in [0, 1]: "
-            f"convert it to one of these, or state the range of its values (--set data.range=0..4095)",
+            f"convert it to one of these, or train with the range of its values (--set data.range=0..4095)",
             source=name,
         )
     check_finite(array, name)
     if array.size and (array.min() < 0 or array.max() > 1):
         raise InputError(
             f"float pixels range from {array.min():g} to {array.max():g}, expected [0, 1]: "
-            f"divide by the largest value the instrument can give, the same for every image, or state it "
-            f"(--set data.range=0..4095)",
+            f"divide by the largest value the instrument can give, the same for every image, or train with the range of "
+            f"values (--set data.range=0..4095)",
             source=name,
         )
     return array.astype(np.float32)

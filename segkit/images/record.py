@@ -32,7 +32,7 @@ from segkit.images.outputs import (
     refuse_foreign,
     refuse_unwritable,
 )
-from segkit.images.read import read_pages
+from segkit.images.read import IMAGE_EXTENSIONS, read_pages
 
 HIDDEN = Path(lock.HIDDEN)
 _CURE = (
@@ -98,8 +98,12 @@ def results_in(
     `results` are the places of the run's results, `tables` those of its tables, and `others` those of results that the run
     does not make. No other program may write to the folder as long as the block lasts.
     """
+    if output.is_file():
+        raise OutputError(f"{output} is a file: give a folder for the results")
     for place in (*tables, HIDDEN / "lock"):
         refuse_unwritable(output / place, within=output)
+    if not (allowed.overwrite_foreign or os.path.lexists(output / HIDDEN)):
+        _refuse_among_others(output, results)
     hidden = [HIDDEN / name / "any" for name in ("record", "new", "objects", "large")]
     refuse_files_for_folders(output, [*results, *hidden])
     with record_of(output, replaces_foreign=allowed.overwrite_foreign) as record:
@@ -115,6 +119,21 @@ def results_in(
                 allowed=allowed.overwrite_foreign,
             )
         yield record
+
+
+def _refuse_among_others(output: Path, results: Sequence[Path]) -> None:
+    """Refuse a folder of images or masks that segkit did not write: results among them would be taken for such ones."""
+    own = {output / place for place in results}
+    others = sorted(
+        path
+        for path in (output.iterdir() if output.is_dir() else ())
+        if path.suffix.lower() in IMAGE_EXTENSIONS and path not in own
+    )
+    if others:
+        raise OutputError(
+            f"{output} holds images or masks that segkit did not write ({named(others)}), and results would be taken for "
+            "such ones: choose another folder"
+        )
 
 
 @contextmanager

@@ -302,6 +302,9 @@ def _names(named: pd.DataFrame, keys: pd.MultiIndex) -> dict[tuple[str, str], st
             "there"
         )
     classes = sorted(set(found.values()))
+    for one, other in itertools.combinations(classes, 2):
+        if one.casefold() == other.casefold():
+            raise InputError(f"classes {one} and {other} differ in capital letters only: write both alike")
     if len(classes) < 2:
         raise InputError(
             f"the named objects are of {count(len(classes), 'class', 'classes')}{': ' if classes else ''}"

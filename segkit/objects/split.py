@@ -266,7 +266,7 @@ class Splitter:
             return float(split)
         except ValueError as error:
             raise ConfigError(
-                f"split {split!r}: give more, less, or the depth of the pass between two objects in radii, such as 0.1"
+                f"split {split!r}: give more, less, or the depth of the valley between two objects in radii, such as 0.1"
             ) from error
 
     def to_dict(self) -> dict[str, Any]:

@@ -61,6 +61,7 @@ class ImageObjects(NamedTuple):
     objects: dict[str, NDArray[Any]]
     pixel_size: tuple[float, float] | None = None
     size_source: str = ""
+    is_warned: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +76,7 @@ class ImageSummary:
     pixel_size: tuple[float, float] | None = None
     size_source: str = ""
     n_checked: int | None = None  # None if nobody has labelled anything there
+    is_warned: bool = False
 
     @classmethod
     def of(cls, entry: ImageObjects) -> ImageSummary:
@@ -90,6 +92,7 @@ class ImageSummary:
             entry.pixel_size,
             entry.size_source,
             int(objects["checked"].sum()) if "checked" in objects else None,
+            entry.is_warned,
         )
 
 
@@ -129,7 +132,7 @@ def write_images(
 ) -> None:
     """Write a table of one row for each image; `interval` gives the 80 % interval of a count, if it is known.
 
-    Counts that somebody has corrected have none.
+    Counts that somebody has corrected have none, nor have images with a warning.
     """
     names = list(dict.fromkeys([*classes, *sorted({name for image in images for name in image.counts})]))
     rows = [_image_row(image, names if len(names) > 1 else [], interval) for image in images]
@@ -228,7 +231,7 @@ def _image_row(
     height, width = image.pixel_size or (None, None)
     area = None if height is None or width is None else height * width
     within: tuple[int | None, int | None] | None = interval(n_objects)
-    if within is not None and image.n_checked is not None:
+    if within is not None and (image.n_checked is not None or image.is_warned):
         within = (None, None)
     return {
         "image": image.image,

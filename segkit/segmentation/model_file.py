@@ -76,6 +76,11 @@ def write_model(path: str | Path, header: dict[str, Any], arrays: dict[str, NDAr
 def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read a model file, and check it against its digests."""
     path = Path(path)
+    if path.is_dir():
+        raise ModelFileError(
+            "a folder, expected a file written by segkit train; segkit predict takes the model first, then the images",
+            source=path,
+        )
     if not path.is_file():
         raise ModelFileError("no such model file; train one with segkit train", source=path)
     try:

@@ -161,7 +161,9 @@ class ObjectModel:
         splitter = self.splitter
         told = [splitter.describe()]
         if splitter.least_area:
-            told.append(f"objects below {ceil(splitter.least_area)} pixels are left out")
+            least, at_border = (ceil(share * splitter.least_area) for share in (1, splitter.cut_share))
+            cut = f" ({at_border} at the border)" if at_border < least else ""
+            told.append(f"objects below {least} pixels{cut} are left out")
         if not splitter.fills_holes:
             told.append("holes are kept")
         return ", ".join(told)

@@ -88,19 +88,19 @@ class Outcome:
         return [*told, *([more] if n_more else [])]
 
     def summarise_expected(self) -> str | None:
-        """Summarise the expected scores of the images, mean and lowest object IoU first; None if none is known."""
-        known = {
-            row.image: row.expected_object_iou for row in self.rows if row.expected_object_iou is not None
-        }
-        means = [row.expected_mean_iou for row in self.rows if row.expected_mean_iou is not None]
+        """Summarise the expected scores of images without a warning, mean and lowest object IoU first; None without any."""
+        rows = [row for row in self.rows if not row.warning]
+        known = {row.image: row.expected_object_iou for row in rows if row.expected_object_iou is not None}
+        means = [row.expected_mean_iou for row in rows if row.expected_mean_iou is not None]
+        where = f" of {count(len(means), 'image')} without a warning" if self.warned else ""
         if not means:
             return None
         mean = f"mean IoU with background {fmean(means):.2f}"
         if not known:
-            return f"Expected {mean}; no objects were found"
+            return f"Expected {mean}{where}; no objects were found"
         worst = min(known, key=known.__getitem__)
         lowest = f" on average, lowest {known[worst]:.2f} ({worst})" if len(known) > 1 else ""
-        return f"Expected object IoU: {fmean(known.values()):.2f}{lowest}; {mean}"
+        return f"Expected object IoU{where}: {fmean(known.values()):.2f}{lowest}; {mean}"
 
     def summarise(self) -> str:
         """Count in one line the images that were written, skipped and failed."""

@@ -246,9 +246,8 @@ def read_measured(path: Path, row: ImageRow) -> Iterator[ImageObjects]:
         for number, name in enumerate(page_names(row.image.removesuffix(Path(row.image).suffix), n_pages)):
             own = f"{number}/"
             table = {key.removeprefix(own): arrays[key] for key in arrays.files if key.startswith(own)}
-            yield ImageObjects(
-                name, (height, width), table, None if size is None else PixelSize(*size), told_by
-            )
+            known = None if size is None else PixelSize(*size)
+            yield ImageObjects(name, (height, width), table, known, told_by, bool(row.warning))
 
 
 def _write_objects(

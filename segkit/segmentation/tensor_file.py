@@ -64,7 +64,7 @@ def read_texts(file: BinaryIO) -> dict[str, str]:
     """Read the texts of the header, from the beginning of a file."""
     length = int.from_bytes(file.read(8), "little")
     if not 2 <= length <= MOST_HEADER:
-        raise DamagedFile(f"header of {length:,} bytes, at most {MOST_HEADER:,} are read")
+        raise DamagedFile("it does not begin as one")
     header = read_json(file.read(length))
     if not isinstance(header, dict):
         raise DamagedFile("header is no mapping")

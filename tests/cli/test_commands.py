@@ -358,7 +358,10 @@ def test_three_classes_and_scribbles_by_label_map(tmp_path, segkit):
     assert "200" in err
     code, _, err = segkit("evaluate", tmp_path / "out", tmp_path / "masks", "--set", "seed=3")
     assert code == 2
-    assert "--set seed=3: only options of data are known here (axes, labels, unlabelled, masks): " in err
+    assert (
+        "--set seed=3: only options of data are known here (data.axes, data.labels, data.unlabelled, data.masks): "
+        in err
+    )
 
 
 def numbered(n, shift=0):
@@ -654,7 +657,10 @@ def test_objects_from_masks_that_number_them_to_tables(tmp_path, segkit):
     assert "0 objects in 2 images" in out
     assert "changed by hand: how far the count is off is not known" in out
     for given, told in (
-        (["--split", "some"], "split 'some': give more, less, or the depth of the pass between two objects"),
+        (
+            ["--split", "some"],
+            "split 'some': give more, less, or the depth of the valley between two objects",
+        ),
         (["--split", "-1"], "depth=-1.0: give a number from 0"),
         (["--split", "more", "--set", "objects.depth=1"], "are two depths: leave one out"),
         (["--set", "objects.depth=deep"], "objects.depth='deep'"),

@@ -148,7 +148,7 @@ def test_bad_input_is_one_line_and_nothing_is_replaced(folder, segkit):
         (("masks", "-o", "out", "--overwrite", "--overlay"), "overlays need the images to draw on: "),
         (
             ("masks", "-o", "new", "--set", "seed=3"),
-            "--set seed=3: only options of data are known here (axes, labels, ",
+            "--set seed=3: only options of data are known here (data.axes, data.labels, ",
         ),
     ):
         code, out, err = segkit("measure", *arguments)

@@ -124,12 +124,12 @@ def test_to_float_leaves_its_input_alone():
 def test_to_float_refuses_what_has_no_range():
     assert complaint(to_float, np.array([0, 300]), name="a.tif") == (
         "a.tif: pixels are int64, expected bool, uint8, uint16 or floats in [0, 1]: "
-        "convert it to one of these, or state the range of its values (--set data.range=0..4095)"
+        "convert it to one of these, or train with the range of its values (--set data.range=0..4095)"
     )
     assert complaint(to_float, np.array([-1.0, 3.5])) == (
         "image: float pixels range from -1 to 3.5, expected [0, 1]: "
-        "divide by the largest value the instrument can give, the same for every image, or state it "
-        "(--set data.range=0..4095)"
+        "divide by the largest value the instrument can give, the same for every image, or train with the range of "
+        "values (--set data.range=0..4095)"
     )
     assert complaint(to_float, np.array([0.5, np.nan, np.inf])) == (
         "image: 2 of 3 values are NaN or infinite: mend it or leave it out"

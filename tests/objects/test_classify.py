@@ -279,6 +279,11 @@ def test_geojson_that_names_nothing_is_told(in_qupath, tmp_path):
             "image,label,class",
             "not in the table of objects: 99 of a, 1 of z",
         ),
+        (
+            {("a", "1"): "Tumour", ("a", "2"): "tumour"},
+            "image,label,class",
+            "classes Tumour and tumour differ in capital letters only: write both alike",
+        ),
         ({("a", "1"): "x\na,1,y"}, "image,label,class", "object 1 of a is named x and y: leave one out"),
     ],
 )

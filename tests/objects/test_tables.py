@@ -88,6 +88,10 @@ def test_counts_have_an_interval_if_it_is_known(tmp_path):
     found = [(row["count"], row["count_low_80"], row["count_high_80"]) for row in images]
     assert found == [("2", "1", "5"), ("0", "0", "1")]
     assert "count_low_80" not in write(tmp_path, entry("a"))[1][0]
+    _, images = write(
+        tmp_path, entry("a")._replace(is_warned=True), entry("b"), interval=lambda n: (n // 2, 2 * n + 1)
+    )
+    assert [row["count_low_80"] for row in images] == ["", "1"]
 
 
 def test_columns_that_only_some_images_have_are_empty_elsewhere(tmp_path):

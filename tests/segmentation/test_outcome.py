@@ -111,6 +111,16 @@ def test_the_mean_and_the_lowest_expected_iou_are_told(known, told):
     assert of_iou(**known).summarise_expected() == told
 
 
+def test_images_with_a_warning_have_no_part_in_the_mean_of_what_is_expected():
+    known = outcome(
+        ImageRow("a", WRITTEN, warning="darker", expected_object_iou=0.2, expected_mean_iou=0.5),
+        ImageRow("b", WRITTEN, expected_object_iou=0.8, expected_mean_iou=0.9),
+    )
+    told = "Expected object IoU of 1 image without a warning: 0.80; mean IoU with background 0.90"
+    assert known.summarise_expected() == told
+    assert outcome(known.rows[0]).summarise_expected() is None
+
+
 def test_an_interruption_says_how_far_the_run_came():
     stopped = Interrupted(2, 5)
     assert str(stopped) == "2 of 5 images written; resume=True goes on"
