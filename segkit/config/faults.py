@@ -59,6 +59,8 @@ def explain_value(error: Any, location: Iterable[str]) -> str:
     if error["type"] == "idle":
         return _explain_idle(**error["ctx"], at=f"{key}." if key else "")
     told = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "dict_type":
+        told = "give names and values in braces, such as {0: background, 1: cell}"
     return f"{key}={shown(error['input'])}: {told[0].lower()}{told[1:]}"
 
 

@@ -101,7 +101,7 @@ def read_folders(
     if not items:
         raise InputError(
             f"none of {count(len(failed), 'true mask')} can be scored "
-            f"({first_few([f'{stem}: {reason}' for stem, reason in failed.items()], most=3, separator='; ')}): "
+            f"({first_few([f'{stem}: {reason}' for stem, reason in failed.items()], most=1, separator='; ')}): "
             "give the predictions of these images"
         )
     n_files = len({item.file for item in items})

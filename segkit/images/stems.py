@@ -114,7 +114,7 @@ def _refuse_without_images(folder: Path, listing: Listing) -> None:
     there = ", ".join(f"{number} of {suffix}" for suffix, number in others.most_common(3))
     cure = f", found {there}: save them in one of these formats" if there else ": check the folder"
     raise InputError(
-        f"no images, expected files that end in {', '.join(IMAGE_EXTENSIONS)}{cure}", source=folder
+        f"no images or masks, expected files that end in {', '.join(IMAGE_EXTENSIONS)}{cure}", source=folder
     )
 
 

@@ -49,7 +49,7 @@ def test_inspection_of_nothing(tmp_path):
     assert report.stems == []
     assert [fault.split(": ")[1] for fault in report.faults] == [
         "no such file or folder",
-        f"no images, expected files that end in {', '.join(IMAGE_EXTENSIONS)}",
+        f"no images or masks, expected files that end in {', '.join(IMAGE_EXTENSIONS)}",
     ]
     assert report.describe().startswith("0 annotated images\nfault: ")
 

@@ -36,7 +36,7 @@ def test_a_folder_below_a_hidden_one_is_listed(tmp_path):
 
 def test_listings_of_nothing(tmp_path):
     assert complaint(list_images, tmp_path) == (
-        f"{tmp_path}: no images, expected files that end in {', '.join(IMAGE_EXTENSIONS)}: check the folder"
+        f"{tmp_path}: no images or masks, expected files that end in {', '.join(IMAGE_EXTENSIONS)}: check the folder"
     )
     missing = tmp_path / "gone"
     assert complaint(list_images, missing) == f"{missing}: no such file or folder: check its name"
