@@ -307,11 +307,12 @@ def tuned_coverage(rows: list[Row]) -> str:
 def tuned_seconds(rows: list[Row]) -> str:
     """Tabulate the processor's seconds for the test images, divided by the forest's."""
     table = []
-    for row in rows:
-        if (seconds := row["figures"].get("seconds")) is not None and not _is_long(row):
-            ratios = [seconds[way] / seconds["forest"] for way in ("learnt", "quick", "filters")]
-            scales = ", ".join(f"{scale:g}" for scale in row["figures"]["scales"])
-            table.append((row["where"]["set"], scales, *(f"{ratio:.2f}" for ratio in ratios)))
+    timed = {row["where"]["set"]: row for row in rows if "seconds" in row["figures"] and not _is_long(row)}
+    for name, row in timed.items():
+        seconds = row["figures"]["seconds"]
+        ratios = [seconds[way] / seconds["forest"] for way in ("learnt", "quick", "filters")]
+        scales = ", ".join(f"{scale:g}" for scale in row["figures"]["scales"])
+        table.append((name, scales, *(f"{ratio:.2f}" for ratio in ratios)))
     return markdown_table(("set", "scales", "all networks", "`--quick`", "the default"), table)
 
 

@@ -122,7 +122,7 @@ def describe_benchmark(result: dict[str, Any]) -> str:
             f"object IoU {score(row.object_iou, row.object_iou_interval)}, "
             f"Dice {score(row.object_dice, row.object_dice_interval)}, "
             f"mean IoU over classes {score(row.mean_iou, row.mean_iou_interval)}; "
-            f"{count(row.n_images, 'image')}, {count(row.n_seeds, 'seed')}{': images only' if row.n_seeds == 1 else ''}"
+            f"{count(row.n_images, 'image')}, {count(row.n_seeds, 'split')}{': images only' if row.n_seeds == 1 else ''}"
         )
         for row in summarise(result["records"])
     ]

@@ -156,9 +156,9 @@ def _explain(error: Exception) -> str:
     if isinstance(error, SegkitError):
         return text
     if isinstance(error, FileNotFoundError):
-        return f"{error.filename or 'file'}: there is no such file: check its name"
+        return f"{error.filename or 'file'}: there is no such file or folder: check the path"
     if isinstance(error, IsADirectoryError):
-        return f"{error.filename or 'file'}: a folder, expected a file: give the file"
+        return f"{error.filename or 'file'}: a folder, expected a file: check the path"
     if isinstance(error, OSError):
         return f"{error.filename or 'file'}: {error.strerror or error}; check the path, its permissions and free space"
     # what a library refuses, for example an option out of its range

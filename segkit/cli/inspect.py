@@ -78,7 +78,7 @@ def describe_model(header: dict[str, Any], *, explain: bool = False) -> str:
     summary = TrainingSummary.from_dict(header["summary"])
     n_channels = header["n_image_channels"]
     is_numbered = header["objects"]["source"] == "instances"
-    numbered = f"{' and '.join(label_map.names)}, from masks that number objects"
+    numbered = f"{' and '.join(label_map.names)}, objects numbered or checked one by one"
     classes = numbered if is_numbered else label_map.describe()
     kind = {1: "grey (1 channel)", 3: "3 channels, as RGB"}.get(n_channels, count(n_channels, "channel"))
     rows = [

@@ -127,12 +127,15 @@ def _refuse_among_others(output: Path, results: Sequence[Path]) -> None:
     others = sorted(
         path
         for path in (output.iterdir() if output.is_dir() else ())
-        if path.suffix.lower() in IMAGE_EXTENSIONS and path not in own
+        if path.suffix.lower() in IMAGE_EXTENSIONS
+        and not path.name.startswith(".")
+        and path.is_file()
+        and path not in own
     )
     if others:
         raise OutputError(
-            f"{output} holds images or masks that segkit did not write ({named(others)}), and results would be taken for "
-            "such ones: choose another folder"
+            f"{output} holds images or masks that segkit did not write ({named(others)}), or its record, {HIDDEN}, is "
+            "missing; results would be taken for such ones: choose another folder, or ask for this one (--overwrite-foreign)"
         )
 
 

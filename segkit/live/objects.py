@@ -136,10 +136,6 @@ class ObjectEditor:
         least_area = 0 if model is None else model.splitter.least_area
         is_background = labels == self._background
         is_foreground = ~is_background & (labels != UNLABELLED)
-        # a doubtful region that was left out is an object where a stroke says so
-        left_out = (values != self._background) & (predicted.labels == 0) & (numbers == 0)
-        regions, _ = ndimage.label(left_out)
-        is_foreground |= left_out & np.isin(regions, regions[left_out & is_foreground])
         found, checked = with_checked(
             predicted.labels, numbers, is_background, is_foreground=is_foreground, least_area=least_area
         )

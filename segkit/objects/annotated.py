@@ -36,6 +36,8 @@ _SOLID = 0.9
 SMALLEST_DRAWN = 0.5
 # Regions below this fraction of the one that holds the middle pixel of a class, by size, are specks: slips of a pen.
 _SPECK = 0.02
+# But not if together they hold this fraction of the pixels of their class: then they are small objects beside large ones.
+_MOST_SPECKS = 0.01
 Source = Literal["regions", "strokes", "nothing"]
 
 
@@ -100,13 +102,15 @@ def splitter_of_regions(regions: Sequence[AnnotatedRegions]) -> tuple[Splitter, 
 
 
 def _specks(areas: NDArray[Any], classes: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Find the regions that are far smaller than the one that holds the middle pixel of their class."""
-    least = np.zeros(areas.shape)
+    """Find regions far smaller than the one that holds the middle pixel of their class, if they hold few of its pixels."""
+    found = np.zeros(areas.shape, dtype=bool)
     for value in np.unique(classes):
-        own = np.sort(areas[classes == value])
-        middle = own[np.searchsorted(np.cumsum(own), own.sum() / 2)]
-        least[classes == value] = _SPECK * middle
-    return np.asarray(areas < least)
+        own = classes == value
+        ranked = np.sort(areas[own])
+        held = np.cumsum(ranked)
+        is_small = own & (areas < _SPECK * ranked[np.searchsorted(held, held[-1] / 2)])
+        found |= is_small & (areas[is_small].sum() < _MOST_SPECKS * held[-1])
+    return found
 
 
 def mark_parts(instances: Sequence[LabelArray], ids: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.special import softmax
 from scipy.stats import binomtest
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
@@ -21,7 +21,6 @@ from sklearn.preprocessing import StandardScaler
 
 from segkit._common.files import safe_cell, saving
 from segkit.classifier import LinearSVM
-from segkit.classifier.temperature import fit_temperature
 from segkit.errors import InputError, count, first_few, one_line
 from segkit.images.masks import open_objects
 from segkit.images.outlines import Outlines
@@ -114,9 +113,9 @@ def classify_objects(objects: pd.DataFrame, named: pd.DataFrame) -> ClassifiedOb
     Notes
     -----
     The classifier is `segkit.classifier.LinearSVM` with balanced classes, on measurements of mean 0 and standard deviation
-    1. Decisions become probabilities by a temperature that is fitted to held-out decisions
-    (`segkit.classifier.temperature.fit_temperature`), so that the class is the most probable one; without any,
-    ``class_probability`` is empty.
+    1. Decisions become probabilities by a logistic curve that is fitted to held-out decisions (J. Platt, 1999); without
+    any, ``class_probability`` is empty. It is that of the class which is given. Balanced classes find objects of a rare
+    class, at the price of others that are taken for them: then it may be below one half.
     """
     _check_columns(objects, _KEY, "the table of objects")
     _check_columns(named, [*_KEY, "class"], "the table of named objects")
@@ -140,19 +139,20 @@ def classify_objects(objects: pd.DataFrame, named: pd.DataFrame) -> ClassifiedOb
         StandardScaler(),
         LinearSVM(class_weight="balanced"),
     )
-    scores = _scores(machine.fit(X[rows], y).decision_function(X))
     n_right, likely = None, np.full(len(X), np.nan)
     if splits:
-        held_out = _scores(cross_val_predict(machine, X[rows], y, cv=splits, method="decision_function"))
-        ids = np.searchsorted(machine.classes_, y)
-        n_right = int((held_out.argmax(axis=1) == ids).sum())
-        temperature = fit_temperature(held_out, ids, np.ones(ids.size))
-        likely = softmax(scores / temperature, axis=1).max(axis=1)
+        n_right = int((cross_val_predict(machine, X[rows], y, cv=splits) == y).sum())
+        machine = CalibratedClassifierCV(machine, cv=splits, ensemble=False)
+    machine.fit(X[rows], y)
+    # the class is that of the machine whose errors were counted, also where another one is more probable
+    found = (machine.calibrated_classifiers_[0].estimator if splits else machine).predict(X)
+    if splits:
+        likely = machine.predict_proba(X)[np.arange(len(X)), np.searchsorted(machine.classes_, found)]
     # classes that were learnt before make room; those of pixels are kept
     learnt = "class_probability" in objects or "pixel_class" in objects
     rest = objects.drop(columns=["class", "class_probability"] if learnt else [], errors="ignore")
     rest = rest.rename(columns={"class": "pixel_class"})
-    rest.insert(2, "class", machine.classes_[scores.argmax(axis=1)])
+    rest.insert(2, "class", found)
     rest.insert(3, "class_probability", likely)
     return ClassifiedObjects(rest, features, dict(sorted(Counter(y.tolist()).items())), n_right, by)
 
@@ -188,11 +188,6 @@ def classify_table(
         _write(aside / OBJECTS_FILE, table)
         _write(aside / IMAGES_FILE, counts.reset_index(names="image"))
     return found
-
-
-def _scores(decisions: NDArray[Any]) -> NDArray[Any]:
-    """Return the scores of all classes (n_objects, n_classes), of two 0 and the decision."""
-    return decisions if decisions.ndim > 1 else np.stack([np.zeros_like(decisions), decisions], axis=1)
 
 
 def _read(path: str | Path) -> pd.DataFrame:
@@ -302,9 +297,10 @@ def _names(named: pd.DataFrame, keys: pd.MultiIndex) -> dict[tuple[str, str], st
             "there"
         )
     classes = sorted(set(found.values()))
-    for one, other in itertools.combinations(classes, 2):
-        if one.casefold() == other.casefold():
-            raise InputError(f"classes {one} and {other} differ in capital letters only: write both alike")
+    alike: dict[str, str] = {}
+    for name in classes:
+        if (other := alike.setdefault(name.casefold(), name)) != name:
+            raise InputError(f"classes {other} and {name} differ in capital letters only: write both alike")
     if len(classes) < 2:
         raise InputError(
             f"the named objects are of {count(len(classes), 'class', 'classes')}{': ' if classes else ''}"

@@ -92,15 +92,17 @@ class Outcome:
         rows = [row for row in self.rows if not row.warning]
         known = {row.image: row.expected_object_iou for row in rows if row.expected_object_iou is not None}
         means = [row.expected_mean_iou for row in rows if row.expected_mean_iou is not None]
-        where = f" of {count(len(means), 'image')} without a warning" if self.warned else ""
         if not means:
             return None
+        known_of, means_of = (
+            f" of {count(len(of), 'image')} without a warning" if self.warned else "" for of in (known, means)
+        )
         mean = f"mean IoU with background {fmean(means):.2f}"
         if not known:
-            return f"Expected {mean}{where}; no objects were found"
+            return f"Expected {mean}{means_of}; no objects were found"
         worst = min(known, key=known.__getitem__)
         lowest = f" on average, lowest {known[worst]:.2f} ({worst})" if len(known) > 1 else ""
-        return f"Expected object IoU{where}: {fmean(known.values()):.2f}{lowest}; {mean}"
+        return f"Expected object IoU{known_of}: {fmean(known.values()):.2f}{lowest}; {mean}"
 
     def summarise(self) -> str:
         """Count in one line the images that were written, skipped and failed."""

@@ -44,7 +44,7 @@ def test_a_benchmark_writes_results_and_a_report(folder, tmp_path, segkit):
     result = json.loads((tmp_path / "out" / "results.json").read_text())
     mean = np.mean([record["mean_iou"] for record in result["records"]])
     assert f"mean IoU over classes {mean:.3f} (" in told
-    assert "2 images, 1 seed: images only" in told
+    assert "2 images, 1 split: images only" in told
     assert "<html" in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert (tmp_path / "out" / "results.csv").exists()
     assert f"<h1>{tmp_path.name}/out</h1>" in page_of(tmp_path / "out")

@@ -274,9 +274,9 @@ def test_full_memory_is_one_line(folder, segkit, monkeypatch):
 
 def test_a_file_that_is_missing_or_a_folder_is_told(folder, segkit, tmp_path):
     gone, out = tmp_path / "gone.csv", tmp_path / "out"
-    told = f"segkit: {gone}: there is no such file: check its name\n"
+    told = f"segkit: {gone}: there is no such file or folder: check the path\n"
     assert segkit("classify", gone, "--labels", gone, "-o", out)[::2] == (2, told)
-    told = f"segkit: {folder}: a folder, expected a file: give the file\n"
+    told = f"segkit: {folder}: a folder, expected a file: check the path\n"
     assert segkit("classify", folder, "--labels", gone, "-o", out)[::2] == (2, told)
     status, _, err = segkit("predict", folder, folder, "-o", out)
     assert (status, "a folder, expected a file written by segkit train" in err) == (2, True)

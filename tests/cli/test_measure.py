@@ -150,6 +150,11 @@ def test_bad_input_is_one_line_and_nothing_is_replaced(folder, segkit):
             ("masks", "-o", "new", "--set", "seed=3"),
             "--set seed=3: only options of data are known here (data.axes, data.labels, ",
         ),
+        (
+            ("masks", "-o", "new", "--set", "pixel_size=0.5"),
+            "--set pixel_size=0.5: only options of data are known here (data.axes, data.labels, data.unlabelled, "
+            "data.masks, data.pixel_size): give data.pixel_size=0.5\n",
+        ),
     ):
         code, out, err = segkit("measure", *arguments)
         assert (code, out) == (2, ""), arguments

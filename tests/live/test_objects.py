@@ -494,21 +494,6 @@ def test_an_object_whose_filled_hole_is_larger_is_of_its_class(session):
     assert editor.measure("a")["class"].tolist() == ["foreground"]
 
 
-def test_a_stroke_on_a_region_that_was_left_out_makes_it_an_object(session):
-    values = np.zeros(SHAPE, dtype=np.uint8)
-    values[10:20, 10:20] = values[10:20, 30:40] = values[10:20, 50:60] = 1
-    labels = np.zeros(SHAPE, dtype=np.int32)
-    labels[10:20, 10:20] = 1
-    editor = ObjectEditor(session.project, lambda _: PredictedObjects(values, labels, None), lambda *_: None)
-    np.testing.assert_array_equal(editor.find("a").labels, labels)
-    session.paint("a", (14, 18), np.ones((2, 4), dtype=bool), 1)  # on the object, and a little beside it
-    session.paint("a", (18, 38), np.ones((4, 4), dtype=bool), 1)  # on a region, and beside it
-    expected = labels.copy()
-    expected[14:16, 20:22] = 1
-    expected[10:20, 30:40] = expected[18:22, 38:42] = 2
-    np.testing.assert_array_equal(editor.find("a").labels, expected)
-
-
 def test_objects_follow_while_learning_is_paused(drawn):
     heard = listen(drawn)
     drawn.live = False

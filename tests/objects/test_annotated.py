@@ -212,14 +212,16 @@ def test_regions_of_two_classes_that_touch_are_two():
 
 
 def test_specks_are_no_typical_objects():
-    """Of each class: small objects of another class are none."""
+    """Of each class: small objects of another class are none, nor are many small ones beside a large one."""
     ids = (picture((15, 15, 8), (40, 40, 12)) > 0).astype(np.uint8)
-    ids[2:5, 60:63] = 2
+    for column in (60, 64, 68):
+        ids[2:4, column : column + 2] = 2
     without = learn([ids])
-    assert without[0].radius == pytest.approx(np.sqrt(disc((60, 80), 15, 15, 8).sum() / np.pi))
-    for row in range(50, 58, 2):
-        ids[row, 5] = ids[row, 70] = 1
+    assert without[0].radius == pytest.approx(np.sqrt(4 / np.pi))  # the median of five
+    ids[50, 5] = ids[52, 5] = 1
     assert learn([ids]) == without
+    ids[50:58:2, 5:78:2] = 1
+    assert learn([ids])[0].radius == pytest.approx(np.sqrt(1 / np.pi))
     large = np.zeros((60, 80), dtype=np.uint8)
     large[:40], large[50, 50] = 1, 1  # the border cuts the only object
     assert learn([large])[1] == "nothing"

@@ -267,12 +267,14 @@ def test_results_do_not_mix_with_images_of_others(images, tmp_path, segmenter):
     others = tmp_path / "masks"
     others.mkdir()
     (others / "notes.txt").touch()
-    (others / "other.tif").touch()
-    told = r"masks holds images or masks that segkit did not write \(.*other\.tif\), and results would be taken for such"
+    (others / "other.TIF").touch()
+    told = r"masks holds images or masks that segkit did not write \(.*other\.TIF\), or its record, \.segkit"
     with pytest.raises(OutputError, match=told):
         predict_folder(segmenter, images, others)
-    assert sorted(path.name for path in others.iterdir()) == ["notes.txt", "other.tif"]
-    (others / "other.tif").unlink()
+    assert sorted(path.name for path in others.iterdir()) == ["notes.txt", "other.TIF"]
+    (others / "other.TIF").unlink()
+    (others / "._other.tif").touch()
+    (others / "plate.tif").mkdir()
     predict_folder(segmenter, images, others)
     (others / "other.tif").touch()  # beside results of segkit
     predict_folder(segmenter, images, others, overwrite=True)

@@ -1,5 +1,6 @@
 """Objects learnt by a segmenter: small made-up cells that touch."""
 
+import re
 from dataclasses import fields
 
 import numpy as np
@@ -572,6 +573,9 @@ def test_settings_changed_by_hand_are_kept_and_told(data, fitted, tmp_path):
     assert told == changed.objects_.summarise()
     assert "objects below 1000 pixels are left out, holes are kept." in told
     assert told.endswith("changed by hand: how far the count is off is not known.")
+    least = np.ceil(fitted.objects_.splitter.least_area)
+    told = fitted.with_objects("less").objects_.summarise()
+    assert re.search(rf"objects below {least:.0f} pixels \(\d+ at the border\) are left out", told)
     assert fitted.with_objects() is fitted
     assert (
         segkit.load(tmp_path / "changed.segkit")

@@ -115,6 +115,7 @@ def test_images_with_a_warning_have_no_part_in_the_mean_of_what_is_expected():
     known = outcome(
         ImageRow("a", WRITTEN, warning="darker", expected_object_iou=0.2, expected_mean_iou=0.5),
         ImageRow("b", WRITTEN, expected_object_iou=0.8, expected_mean_iou=0.9),
+        ImageRow("none", WRITTEN, expected_mean_iou=0.9),
     )
     told = "Expected object IoU of 1 image without a warning: 0.80; mean IoU with background 0.90"
     assert known.summarise_expected() == told
