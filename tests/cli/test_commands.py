@@ -601,6 +601,8 @@ def test_train_and_inspect_tell_of_objects(two_images, segkit):
     assert code == 0, err
     assert out.splitlines()[0] == "masks number objects: 24 objects in 2 masks"
     assert "Learnt background and object from 2 images" in out
+    told = "Classes      background and object, objects numbered or checked one by one"
+    assert told in segkit("inspect", model)[1].splitlines()
     code, out, _ = segkit("inspect", images, numbers)
     assert code == 0
     assert out.splitlines()[-2:] == [
