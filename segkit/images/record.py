@@ -135,7 +135,7 @@ def _refuse_among_others(output: Path, results: Sequence[Path]) -> None:
     if others:
         raise OutputError(
             f"{output} holds images or masks that segkit did not write ({named(others)}), or its record, {HIDDEN}, is "
-            "missing; results would be taken for such ones: choose another folder, or ask for this one (--overwrite-foreign)"
+            "missing; results would be taken for such ones: choose another folder"
         )
 
 

@@ -190,9 +190,8 @@ class KnownImages:
 
 def _light(image: FloatArray) -> NDArray[np.float64]:
     """Return what `_MEASURES` names of each channel, (n_measures, n_image_channels)."""
-    channels = np.ascontiguousarray(
-        image.transpose(2, 0, 1)
-    )  # sums over short rows of channels take far longer
+    # sums over short rows of channels would take far longer
+    channels = np.ascontiguousarray(image.transpose(2, 0, 1))
     halves = [half for axis in (1, 2) for half in np.array_split(channels, 2, axis=axis) if half.size]
     means = np.array([half.mean(axis=(1, 2), dtype=np.float64) for half in halves])
     skewness = np.array([_skewness(half) for half in halves])

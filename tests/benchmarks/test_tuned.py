@@ -67,6 +67,9 @@ def test_tables_compare_means_of_the_splits_of_all():
     half, more = (10 / 14 + 4 / 8) / 2, (10 / 12 + 8 / 10) / 2
     assert f"| {half:.3f} | {(half - more) / 2:+.3f}" in filters
     assert "| kvasir_seg_256 | 1 | 1.50 | 0.25 | 0.50 |" in tuned_seconds(rows)
+    later = dict(zip(("forest", "learnt", "quick", "filters"), (4.0, 4.0, 1.0, 2.0), strict=True))
+    lines_of_seconds = tuned_seconds([*rows, row("kvasir_seg_256", 2, HALF, seconds=later)]).splitlines()
+    assert lines_of_seconds[2:] == ["| kvasir_seg_256 | 1 | 1.00 | 0.25 | 0.50 |"]
     coverage = tuned_coverage(rows).splitlines()
     assert coverage[2] == "| drive | 1 | 0.600 | 0.800 | 0 % |"
     assert coverage[3] == "| kvasir_seg_256 | 1 | 0.600 | 0.500 | 100 % |"
