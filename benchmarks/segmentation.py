@@ -10,6 +10,7 @@ Networks train on crops of 160 pixels for at most --max-steps steps; a run that 
 fcn-best, fcn-vgg19-best, unet-best and smp choose between two learning rates on held-out pixels, and are trained anew on
 all pixels for as many steps as were best: give them more steps, so that validation stops them. That takes one to three
 hours on a core; with --work, a run that was cut goes on from its last validation, and its seconds are those since then.
+smp-1200 is smp with the crops and, in its three trainings, the most steps of `configs/tuned.yaml`.
 
 A variant (`VARIANTS`) is a recipe with one part changed: that of the first bank of two networks, that without networks, or
 the latter without its elongated filters.
@@ -240,6 +241,15 @@ _METHODS = {
     ],
     "unet-best": lambda study: ["kind=unet", "n_filters=32", *_BEST, *_budget(study)],
     "smp": lambda study: [f"weights={study.weight('mobilenet_v2')}", *_BEST, *_budget(study)],
+    "smp-1200": lambda study: [
+        "kind=unet",
+        "encoder=mobilenet_v2",
+        f"weights={study.weight('mobilenet_v2')}",
+        *_BEST,
+        "crop=192",
+        "max_steps=1200",
+        f"device={study.options.device}",
+    ],
 }
 
 
