@@ -230,7 +230,9 @@ def scores_by_set(rows: Iterable[Row]) -> dict[str, Scores]:
     """Arrange mean IoU as `benchmarks.segmentation.scores_of` does, with ways as methods, beside those of two networks."""
     found: dict[str, Any] = {}
     for row in rows:
-        where, ways = row["where"], {} if _is_long(row) else row["figures"]["images"]
+        where, ways = row["where"], row["figures"]["images"]
+        if _is_long(row):
+            ways = {LONG: ways["recipe"]}
         for way, images in ways.items():
             own = found.setdefault(where["set"], {}).setdefault((way, where["n_train"]), {})
             own.update({(where["seed"], stem): score_of(counts)[0] for stem, counts in images.items()})
@@ -242,22 +244,34 @@ def scores_by_set(rows: Iterable[Row]) -> dict[str, Scores]:
 
 def tuned(rows: list[Row]) -> str:
     """Compare the recipe with two networks and the default, on the splits that all three ran."""
-    methods, parts = ("recipe", NETWORKS, "filters"), []
+    return _compared(rows, {"recipe": "trained networks", NETWORKS: "two networks", "filters": "no networks"})
+
+
+def tuned_long(rows: list[Row]) -> str:
+    """Compare networks of four times the steps with the recipe and two networks, on the splits that all three ran."""
+    return _compared(rows, {LONG: "`tuned-long`", "recipe": "`tuned`", NETWORKS: "two networks"})
+
+
+def _compared(rows: list[Row], titles: Mapping[str, str]) -> str:
+    """Compare the first method with the others, set by set."""
+    (first, *others), parts = titles, []
     for n_train in SPREAD_SIZES:
-        by_set = shared_by(scores_by_set(rows), methods, n_train)
+        by_set = shared_by(scores_by_set(rows), titles, n_train)
         if not by_set:
             continue
-        named = [(_titled(name, found, n_train), {name: found}) for name, found in by_set.items()]
+        named = [
+            (f"{name} ({len({seed for seed, _ in found[first, n_train]})})", {name: found})
+            for name, found in by_set.items()
+        ]
         if len(named) > 1:
             named.append((f"**mean of {len(by_set)} sets**", by_set))
         table = []
         for title, chosen in named:
-            means = [_mean_over(chosen, method, n_train) for method in methods]
-            gaps = [gap_of(chosen, "recipe", method, n_train) for method in methods[1:]]
+            means = [_mean_over(chosen, method, n_train) for method in titles]
+            gaps = [gap_of(chosen, first, method, n_train) for method in others]
             table.append((title, *(f"{mean:.3f}" for mean in means), *(broken(str(gap)) for gap in gaps)))
-        header = ("set (splits)", "trained networks", "two networks", "no networks")
-        header += ("less two networks", "less no networks")
-        parts.append(_under(n_train, markdown_table(header, table)))
+        less = (f"less {titles[method]}" for method in others)
+        parts.append(_under(n_train, markdown_table(("set (splits)", *titles.values(), *less), table)))
     return "\n".join(parts)
 
 
@@ -330,16 +344,13 @@ def _mean_over(by_set: Mapping[str, Scores], method: str, n_train: int) -> float
     return float(np.mean([np.mean(list(scores[method, n_train].values())) for scores in by_set.values()]))
 
 
-def _titled(name: str, scores: Scores, n_train: int) -> str:
-    return f"{name} ({len({seed for seed, _ in scores['recipe', n_train]})})"
-
-
 def _under(n_train: int, table: str) -> str:
     return f"**With {n_train} training image{'s' * (n_train > 1)}:**\n\n{table}"
 
 
 TABLES = {
     "tuned": tuned,
+    "tuned_long": tuned_long,
     "tuned_ways": tuned_ways,
     "tuned_coverage": tuned_coverage,
     "tuned_seconds": tuned_seconds,
