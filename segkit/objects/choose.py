@@ -49,8 +49,8 @@ class Example:
 class SplitScores:
     """Scores of the chosen settings on held-out images.
 
-    In `by_landscape` is the AP at IoU 0.5 of each landscape, averaged over depths. The other scores are at the depth in
-    use, so that these do not compare with them.
+    In `by_landscape` is the AP at IoU 0.5 of each landscape, averaged over depths, and `usual` is that of the usual
+    landscape. The other scores are at the depth in use, so that these do not compare with them.
 
     Of the `n_true` objects that are annotated there `n_found` are matched at IoU 0.5, among `n_predicted`. In `counts` are
     the true and the predicted number of each image; `all_counted` tells whether all annotated images are among them, and no
@@ -62,6 +62,7 @@ class SplitScores:
     n_objects: int
     ap_50: float
     mean_ap: float
+    usual: float
     by_landscape: dict[str, float]
     n_found: int = 0
     counts: list[list[int]] = field(default_factory=list)
@@ -145,6 +146,7 @@ def choose(
         n_objects=sum(np.unique(example.truth[example.truth > 0]).size for example in examples),
         ap_50=float(ap[0]),
         mean_ap=float(ap.mean()),
+        usual=ap_50[usual.landscape],
         by_landscape=ap_50,
         n_found=sum(pairs.matched(_FOUND).size for pairs in overlaps),
         all_counted=regions == "images"

@@ -147,6 +147,7 @@ class _SplitScores(_Whole):
     n_objects: Count
     ap_50: float
     mean_ap: float
+    usual: float
     by_landscape: dict[str, float]
     n_found: Count = 0
     counts: list[Annotated[list[_Number], Field(min_length=2, max_length=2)]] = []

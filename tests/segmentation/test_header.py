@@ -126,7 +126,7 @@ def test_limits_of_entries_are_the_last_that_pass(changed, key, good, bad):
     ],
 )
 def test_counts_are_pairs_of_numbers(changed, counts, is_good):
-    scores = asdict(SplitScores("images", 2, 9, 0.8, 0.7, {}, 5, counts))
+    scores = asdict(SplitScores("images", 2, 9, 0.8, 0.7, 0.6, {}, 5, counts))
     if is_good:
         check_header(changed("objects.scores", scores), "m")
     else:

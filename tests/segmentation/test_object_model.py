@@ -385,7 +385,7 @@ def test_each_source_is_described(source, told):
 
 
 def test_scores_are_described():
-    scores = SplitScores("blocks", 1, 1, 0.5, 0.25, {"none": 0.1})
+    scores = SplitScores("blocks", 1, 1, 0.5, 0.25, 0.2, {"none": 0.1})
     assert ObjectModel(NONE, "instances", None, scores).describe() == (
         "Objects: 1 annotated object; each connected region is one object (typical radius 10 pixels). On held-out "
         "blocks of the image: AP at IoU 0.5 0.50, mean AP 0.25."
@@ -454,7 +454,7 @@ def test_what_is_known_of_objects_is_told(splitter, source, told):
 )
 def test_scores_are_told(regions, n_objects, told, n_counted, error):
     counts = [[40, n_counted - 60], [60, 60], [0, 0], [0, 0]]
-    scores = SplitScores(regions, 3, n_objects, 0.875, 0.25, {"none": 0.1}, 70, counts)
+    scores = SplitScores(regions, 3, n_objects, 0.875, 0.25, 0.2, {"none": 0.1}, 70, counts)
     assert ObjectModel(Splitter(radius=3.5), "instances", None, scores).summarise() == (
         f"Objects: learnt from {told} the AP at IoU 0.5 was 0.88 (AP: matched / (matched + missed + false)). There it found "
         f"70 of 100 objects, and counted {n_counted}: {error}."
@@ -462,7 +462,7 @@ def test_scores_are_told(regions, n_objects, told, n_counted, error):
 
 
 def counted(counts, *, all_counted=True):
-    scores = SplitScores("images", len(counts), 9, 0.8, 0.7, {}, 5, counts, all_counted)
+    scores = SplitScores("images", len(counts), 9, 0.8, 0.7, 0.6, {}, 5, counts, all_counted)
     return ObjectModel(Splitter(), "instances", None, scores)
 
 
