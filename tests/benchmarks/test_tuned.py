@@ -74,10 +74,12 @@ def test_tables_compare_means_of_the_splits_of_all():
     assert coverage[2] == "| drive | 1 | 0.600 | 0.800 | 0 % |"
     assert coverage[3] == "| kvasir_seg_256 | 1 | 0.600 | 0.500 | 100 % |"
     assert coverage[4].endswith("| 50 % |")
-    longer = row("drive", 0, HALF)  # of other networks: it takes no part
+    longer = row("drive", 0, HALF)  # of other networks: it stands apart
     longer["where"]["config"] = "tuned-long"
     assert tuned_ways([*rows, longer]) == tuned_ways(rows)
     assert tuned_coverage([*rows, longer]) == tuned_coverage(rows)
+    of_drive = scores_by_set([*rows, longer])["drive"]
+    assert (of_drive["tuned-long", 5], of_drive["recipe", 5]) == ({(0, "x"): half}, {(0, "x"): more})
     assert tuned([row("drive", 0, MORE)]) == ""  # two networks have no run of an image x
 
 
