@@ -136,10 +136,11 @@ def _lines_of_objects(objects: dict[str, Any]) -> list[str]:
         "panoptic_quality": "Panoptic quality",
         "aggregated_jaccard": "Aggregated Jaccard index",
         "count_error": "Predicted minus true, mean of images",
+        "absolute_count_error": "Absolute difference, mean of images",
     }
     lines = [f"Objects: {objects['n_true']} true, {objects['n_predicted']} predicted"]
     for name, text in names.items():
-        form = "+.1f" if name == "count_error" else ".3f"
+        form = {"count_error": "+.1f", "absolute_count_error": ".1f"}.get(name, ".3f")
         found = objects["scores"][name]
         lines.append(f"  {text}: {score(found['value'], found['interval'], form)}")
     if objects["n_undefined"]:

@@ -162,7 +162,7 @@ def _estimate(segmenter: Segmenter, images: Path, axes: str | None, level: int |
 def _predict_folder(segmenter: Segmenter, images: Path, output: Path, options: dict[str, Any]) -> None:
     """Segment the images."""
     from segkit.images.pixel_size import describe_sizes
-    from segkit.objects.tables import count_objects, read_sizes
+    from segkit.objects.tables import describe_counts, read_sizes
     from segkit.segmentation.folders import segment_folder
     from segkit.segmentation.outcome import Interrupted
 
@@ -183,8 +183,7 @@ def _predict_folder(segmenter: Segmenter, images: Path, output: Path, options: d
         )
     say(*(f"{kind} in {output / kind}" for kind in ("probability", "overlay", "objects") if options[kind]))
     if options["objects"]:
-        n_objects, n_images = count_objects(output / "images.csv")
-        say(f"{count(n_objects, 'object')} in {count(n_images, 'image')}")
+        say(*describe_counts(output / "images.csv"))
         say(segmenter.objects_.summarise(), f"Tables: {output / 'objects.csv'}, {output / 'images.csv'}")
         say(*describe_sizes(read_sizes(output / "images.csv")))
     for row in [row for row in outcome.rows if row.shares][:_N_NAMED]:

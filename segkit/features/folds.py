@@ -15,41 +15,63 @@ from segkit.images.sampling import block_folds, deal_images
 IdArray = NDArray[np.uint8]
 # Pixels around a held-out block that are not trained on, as a share of the shorter side of its image.
 GUARD = 1 / 32
+# Classes without which nothing can be told apart.
+_FEWEST = 2
 
 
 def held_out_pixels(ids: Sequence[IdArray], n_folds: int) -> list[list[NDArray[np.bool_]]]:
-    """Tell, for each network and image, which pixels are held out: images, or blocks of a single one.
+    """Tell, for each network and image, which pixels are held out: images, or parts of each.
 
-    Networks that see one half only are few, and know little: a third one sees all.
+    Parts of a single image are held out, and of several where a network would lack a class without an image. Networks that
+    see one half only are few, and know little: a third one sees all.
     """
-    nothing = [np.zeros(mask.shape, dtype=bool) for mask in ids]
-    if len(ids) == 1:
-        return [*([half] for half in _halve(ids[0])), nothing]
-    holds = np.array([np.isin(np.arange(count_classes(ids)), mask) for mask in ids])
+    n_classes = count_classes(ids)
+    folds = _whole_images(ids, n_classes, n_folds) if len(ids) > 1 else []
+    n_learnt = _n_learnt(ids, folds)
+    if n_learnt < n_classes:
+        halves = list(zip(*map(_halve, ids), strict=True))
+        if (n_by_halves := _n_learnt(ids, halves)) > n_learnt:
+            folds, n_learnt = [*map(list, halves)], n_by_halves
+    if n_learnt < _FEWEST:
+        raise InputError(
+            "networks are trained on parts of the annotated images, and the labels of a class lie in one part only: label "
+            "each class in two images or more, or in two places of an image, or leave the tuned bank out"
+        )
+    return folds if len(folds) > 2 else [*folds, [np.zeros(mask.shape, dtype=bool) for mask in ids]]
+
+
+def _whole_images(ids: Sequence[IdArray], n_classes: int, n_folds: int) -> list[list[NDArray[np.bool_]]]:
+    """Hold whole images out, so that each class is in as many folds as can be."""
+    holds = np.array([np.isin(np.arange(n_classes), mask) for mask in ids])
     fold = deal_images(holds, min(n_folds, len(ids)))
-    folds = [
+    return [
         [np.full(mask.shape, own == k) for mask, own in zip(ids, fold, strict=True)] for k in np.unique(fold)
     ]
-    return folds if len(folds) > 2 else [*folds, nothing]
 
 
 def _halve(mask: IdArray) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Halve an image by blocks, so that all classes are learnt without either half if they can be."""
-    row, col = np.indices(mask.shape)
-    block = block_folds(np.asarray(row), np.asarray(col), mask.shape)
+    """Halve an image so that all classes are learnt without either half if they can be: by blocks, or through a class."""
+    row, col = (np.asarray(place) for place in np.indices(mask.shape))
+    block = block_folds(row, col, mask.shape)
     halves = [np.isin(block, (0, other)) for other in (1, 2, 3)]
-
-    def n_learnt(half: NDArray[np.bool_]) -> int:
-        learnt = [np.unique(mask[~guarded(out) & (mask != UNLABELLED)]) for out in (half, ~half)]
-        return min(map(len, learnt))
-
-    best = max(halves, key=n_learnt)
-    if n_learnt(best) == 0:
-        raise InputError(
-            "the labels of the only image lie too close together for networks that are trained on parts of it: annotate "
-            "more of it, or leave the tuned bank out"
-        )
+    held, counts = np.unique(mask[mask != UNLABELLED], return_counts=True)
+    rarest = held[np.argsort(counts)][:1]
+    halves += [place > np.median(place[np.isin(mask, rarest)]) for place in (row, col) if held.size]
+    best = max(halves, key=lambda half: _n_learnt([mask], [[half], [~half]]))
     return best, ~best
+
+
+def _n_learnt(ids: Sequence[IdArray], folds: Sequence[Sequence[NDArray[np.bool_]]]) -> int:
+    """Count the classes that each network learns at least; 0 without a network."""
+    learnt = (
+        {
+            value
+            for mask, out in zip(ids, masks, strict=True)
+            for value in np.unique(mask[~guarded(out) & (mask != UNLABELLED)]).tolist()
+        }
+        for masks in folds
+    )
+    return min(map(len, learnt), default=0)
 
 
 def count_classes(ids: Sequence[IdArray]) -> int:

@@ -114,7 +114,8 @@ def classify_objects(objects: pd.DataFrame, named: pd.DataFrame) -> ClassifiedOb
     -----
     The classifier is `segkit.classifier.LinearSVM` with balanced classes, on measurements of mean 0 and standard deviation
     1. Decisions become probabilities by a logistic curve that is fitted to held-out decisions (J. Platt, 1999); without
-    any, ``class_probability`` is empty. It is that of the class which is given. Balanced classes find objects of a rare
+    any, ``class_probability`` is empty. It is that of the class which is given. A named object keeps the class of its name,
+    however probable. Balanced classes find objects of a rare
     class, at the price of others that are taken for them: then it may be below one half.
     """
     _check_columns(objects, _KEY, "the table of objects")
@@ -144,8 +145,9 @@ def classify_objects(objects: pd.DataFrame, named: pd.DataFrame) -> ClassifiedOb
         n_right = int((cross_val_predict(machine, X[rows], y, cv=splits) == y).sum())
         machine = CalibratedClassifierCV(machine, cv=splits, ensemble=False)
     machine.fit(X[rows], y)
-    # the class is that of the machine whose errors were counted, also where another one is more probable
+    # the class is that of the machine whose errors were counted, also where another one is more probable; names are facts
     found = (machine.calibrated_classifiers_[0].estimator if splits else machine).predict(X)
+    found[rows] = y
     if splits:
         likely = machine.predict_proba(X)[np.arange(len(X)), np.searchsorted(machine.classes_, found)]
     # classes that were learnt before make room; those of pixels are kept

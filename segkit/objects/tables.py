@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segkit._common.files import safe_cell, saving
+from segkit.errors import count
 
 OBJECTS_FILE, IMAGES_FILE = "objects.csv", "images.csv"
 # Tables of objects that are linked over planes or time, and the column of objects.csv that names them.
@@ -49,6 +50,8 @@ _WHOLE = {"area", "volume"}
 _N_DIGITS = 4
 # Column of images.csv that needs corrections by hand.
 _CHECKED = "checked"
+# Images whose counts are told one by one.
+_N_TOLD = 3
 # Columns of images.csv that need a pixel size.
 _PHYSICAL = {"pixel_height_um", "pixel_width_um", "pixel_size_from", "objects_per_mm2", "mean_area_um2"}
 
@@ -61,7 +64,7 @@ class ImageObjects(NamedTuple):
     objects: dict[str, NDArray[Any]]
     pixel_size: tuple[float, float] | None = None
     size_source: str = ""
-    is_warned: bool = False
+    is_alike: bool = True  # False if it is unlike the training images, or was not compared with them
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +79,7 @@ class ImageSummary:
     pixel_size: tuple[float, float] | None = None
     size_source: str = ""
     n_checked: int | None = None  # None if nobody has labelled anything there
-    is_warned: bool = False
+    is_alike: bool = True
 
     @classmethod
     def of(cls, entry: ImageObjects) -> ImageSummary:
@@ -92,7 +95,7 @@ class ImageSummary:
             entry.pixel_size,
             entry.size_source,
             int(objects["checked"].sum()) if "checked" in objects else None,
-            entry.is_warned,
+            entry.is_alike,
         )
 
 
@@ -132,7 +135,7 @@ def write_images(
 ) -> None:
     """Write a table of one row for each image; `interval` gives the 80 % interval of a count, if it is known.
 
-    Counts that somebody has corrected have none, nor have images with a warning.
+    Counts that somebody has corrected have none, nor have images that are not known to be like the training images.
     """
     names = list(dict.fromkeys([*classes, *sorted({name for image in images for name in image.counts})]))
     rows = [_image_row(image, names if len(names) > 1 else [], interval) for image in images]
@@ -156,11 +159,20 @@ def read_sizes(path: Path) -> list[tuple[tuple[float, float] | None, str]]:
     ]
 
 
-def count_objects(path: Path) -> tuple[int, int]:
-    """Count objects and images of a table of `write_images`."""
+def describe_counts(path: Path) -> list[str]:
+    """Tell the number of objects in a table of `write_images`, and that of the first images whose count has an interval."""
     with path.open(newline="", encoding="utf-8") as file:
-        counts = [int(row["count"]) for row in csv.DictReader(file)]
-    return sum(counts), len(counts)
+        rows = list(csv.DictReader(file))
+    n_objects = sum(int(row["count"]) for row in rows)
+    known = [row for row in rows if row.get("count_low_80")]
+    return [
+        f"{count(n_objects, 'object')} in {count(len(rows), 'image')}",
+        *(
+            f"{row['image']}: {count(int(row['count']), 'object')} (80 % interval {row['count_low_80']} to "
+            f"{row['count_high_80']})"
+            for row in known[:_N_TOLD]
+        ),
+    ]
 
 
 def _columns(entry: ImageObjects) -> dict[str, list[Any]]:
@@ -231,7 +243,7 @@ def _image_row(
     height, width = image.pixel_size or (None, None)
     area = None if height is None or width is None else height * width
     within: tuple[int | None, int | None] | None = interval(n_objects)
-    if within is not None and (image.n_checked is not None or image.is_warned):
+    if within is not None and (image.n_checked is not None or not image.is_alike):
         within = (None, None)
     return {
         "image": image.image,

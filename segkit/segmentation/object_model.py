@@ -73,7 +73,10 @@ class ObjectModel:
         if self.is_by_hand:
             return "These settings were changed by hand: how far the count is off is not known."
         if self.scores is None or not self.scores.n_true:
-            return "How far the count is off is not known: number the objects of three images or more to learn it."
+            return (
+                "How far the count is off is not known: number the objects of three images or more to learn it, and train "
+                "with --set data.masks=instances if each image holds one."
+            )
         n_true, n_found, n_counted = self.scores.n_true, self.scores.n_found, self.scores.n_predicted
         error = (n_counted - n_true) / n_true
         much = f"{abs(error):.0%} too {'many' if error > 0 else 'few'}" if error else "as many as there are"
@@ -86,7 +89,7 @@ class ObjectModel:
             if factor > 1.005
             else "what is counted"
         )
-        return f"{told} In four of five new images, expect {within}."
+        return f"{told} In four of five new images that are like those annotated, expect {within}."
 
     def count_interval(self, n_objects: int) -> tuple[int, int] | None:
         """Interval that holds the true count of 80 % of new images like those annotated, given what is counted there.

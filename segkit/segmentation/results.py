@@ -247,7 +247,9 @@ def read_measured(path: Path, row: ImageRow) -> Iterator[ImageObjects]:
             own = f"{number}/"
             table = {key.removeprefix(own): arrays[key] for key in arrays.files if key.startswith(own)}
             known = None if size is None else PixelSize(*size)
-            yield ImageObjects(name, (height, width), table, known, told_by, bool(row.warning))
+            # what is read by region is not compared with the training images
+            is_alike = not row.warning and row.tiles is None
+            yield ImageObjects(name, (height, width), table, known, told_by, is_alike)
 
 
 def _write_objects(

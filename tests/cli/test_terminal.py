@@ -77,7 +77,10 @@ def test_scores_of_objects_stand_above_those_of_pixels():
     names = ("ap_50", "mean_ap", "panoptic_quality", "aggregated_jaccard")
     objects = {
         "n_true": 12, "n_predicted": 9, "n_undefined": 1, "thresholds": [0.5, 0.6, 0.7, 0.8, 0.9],
-        "scores": dict.fromkeys(names, score) | {"count_error": {"value": -1.5, "interval": [-2, 0.25]}},
+        "scores": dict.fromkeys(names, score) | {
+            "count_error": {"value": -1.5, "interval": [-2, 0.25]},
+            "absolute_count_error": {"value": 2.5, "interval": [1, 4]},
+        },
     }  # fmt: skip
     span = "0.500 (95 % interval 0.400 to 0.600)"
     assert describe_scores(SCORES | {"objects": objects}).splitlines() == [
@@ -87,6 +90,7 @@ def test_scores_of_objects_stand_above_those_of_pixels():
         f"  Panoptic quality: {span}",
         f"  Aggregated Jaccard index: {span}",
         "  Predicted minus true, mean of images: -1.5 (95 % interval -2.0 to +0.2)",
+        "  Absolute difference, mean of images: 2.5 (95 % interval 1.0 to 4.0)",
         "  1 image without objects, true or predicted",
         "Pixels, all objects as foreground:",
         *describe_scores(SCORES).splitlines(),

@@ -33,18 +33,60 @@ def test_a_single_image_is_halved_and_both_halves_hold_all_classes(rng):
         assert set(np.unique(ids[~guarded(half)])) == {0, 1, 2}
 
 
-def test_labels_of_one_half_of_an_image_are_shared_out():
-    ids = np.full((96, 96), UNLABELLED, dtype=np.uint8)
-    ids[:24, :10], ids[:24, 38:48] = 0, 1  # blocks of the usual first half
-    told = [np.unique(ids[~guarded(half)]).tolist() for [half] in held_out_pixels([ids], 3)]
-    assert told == [[1, UNLABELLED], [0, UNLABELLED], [0, 1, UNLABELLED]]
+def learnt(ids, folds):
+    """Classes that each network sees."""
+    return [
+        set(np.unique([value for mask, out in zip(ids, fold, strict=True) for value in mask[~guarded(out)]]))
+        - {UNLABELLED}
+        for fold in folds
+    ]
 
 
-def test_labels_that_lie_too_close_together_are_refused():
-    ids = np.full((64, 64), UNLABELLED, dtype=np.uint8)
-    ids[31:33, 31:33] = [[0, 1], [1, 0]]
-    with pytest.raises(InputError, match="too close together"):
-        held_out_pixels([ids], 3)
+def strokes(*places, side=96):
+    """An unlabelled image with a stroke of each label, 20 by 60 pixels, at a row and column."""
+    ids = np.full((side, side), UNLABELLED, dtype=np.uint8)
+    for label, row, col in places:
+        ids[row : row + 20, col : col + 60] = label
+    return ids
+
+
+def test_images_of_one_class_each_are_halved():
+    ids = [strokes((0, 30, 20)), strokes((1, 50, 10))]
+    folds = held_out_pixels(ids, 3)
+    assert learnt(ids, folds) == [{0, 1}] * 3
+    for one, other, none in zip(*folds, strict=True):
+        np.testing.assert_array_equal(one, ~other)
+        assert not none.any()
+
+
+def test_images_are_halved_if_a_class_is_in_one_of_them_only():
+    ids = [mask_of(1, 2, side=96), mask_of(1, side=96), mask_of(1, side=96)]
+    assert learnt(ids, held_out_pixels(ids, 3)) == [{0, 1, 2}] * 3
+    # but whole ones are held out where halves tell no more: here another class is a dot
+    ids[0][4:8], ids[0][5, 5] = 0, 2
+    folds = held_out_pixels(ids, 3)
+    assert all(mask.all() or not mask.any() for fold in folds for mask in fold)
+    assert min(map(len, learnt(ids, folds))) == 2
+
+
+def test_an_object_within_a_block_is_cut():
+    ids = np.zeros((128, 128), dtype=np.uint8)
+    ids[36:60, 36:60] = 1
+    folds = held_out_pixels([ids], 3)
+    assert learnt([ids], folds) == [{0, 1}] * 3
+    # both halves hold the object in part
+    assert [int(ids[~out].sum()) for [out] in folds] == [288, 288, 576]
+
+
+@pytest.mark.parametrize(
+    "ids", [[strokes((0, 0, 0), (1, 70, 30))], [strokes((0, 0, 0)), strokes((1, 70, 30))]]
+)
+def test_networks_that_would_see_one_class_are_refused(ids):
+    for mask in ids:  # too small to be cut
+        mask[1:], mask[:, 1:] = UNLABELLED, UNLABELLED
+    ids[-1][-1, -1] = 1
+    with pytest.raises(InputError, match="label each class in two images or more"):
+        held_out_pixels(ids, 3)
 
 
 def test_a_guard_is_as_wide_as_it_says():

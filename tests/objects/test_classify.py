@@ -152,18 +152,21 @@ def test_what_is_the_same_within_an_image_tells_nothing_of_other_images(rng):
 
 def test_classes_are_those_of_the_machine_whose_errors_are_told(rng):
     """Few named objects of a kind that is rare do not vanish among many of the other."""
-    area = np.concatenate([rng.normal(1.5, 1, 20), rng.normal(0, 1, 200)])
-    table = pd.DataFrame({"image": "a", "label": range(220), "area": area})
+    named = np.concatenate([rng.normal(1.5, 1, 20), rng.normal(0, 1, 200)])
     names = ["rare"] * 20 + ["common"] * 200
-    found = classify_objects(table, table[["image", "label"]].assign(**{"class": names}))
-    n_alike = int((found.table["class"] == names).sum())
+    # each of them has a like without a name
+    table = pd.DataFrame({"image": ["a"] * 220 + ["b"] * 220, "label": [*range(220)] * 2, "area": [*named] * 2})
+    found = classify_objects(table, table[:220][["image", "label"]].assign(**{"class": names}))
+    assert found.table["class"][:220].tolist() == names  # those are not overruled
+    likes = found.table[220:].reset_index(drop=True)
+    n_alike = int((likes["class"] == names).sum())
     assert abs(n_alike - found.n_right) < 15
-    assert 30 < (found.table["class"] == "rare").sum() < 110
-    sure = found.table["class_probability"][[area.argmin(), np.abs(area - 0.75).argmin()]]
+    assert 30 < (likes["class"] == "rare").sum() < 110
+    sure = likes["class_probability"][[named.argmin(), np.abs(named - 0.75).argmin()]]
     assert sure.iloc[0] > sure.iloc[1]
     # it tells how many are right, of the rare class fewer than half
-    is_rare = found.table["class"] == "rare"
-    likely, right = found.table["class_probability"], (found.table["class"] == names)
+    is_rare = likes["class"] == "rare"
+    likely, right = likes["class_probability"], (likes["class"] == names)
     assert likely[is_rare].mean() == pytest.approx(right[is_rare].mean(), abs=0.1)
     assert likely[~is_rare].mean() == pytest.approx(right[~is_rare].mean(), abs=0.1)
 

@@ -89,9 +89,20 @@ def test_counts_have_an_interval_if_it_is_known(tmp_path):
     assert found == [("2", "1", "5"), ("0", "0", "1")]
     assert "count_low_80" not in write(tmp_path, entry("a"))[1][0]
     _, images = write(
-        tmp_path, entry("a")._replace(is_warned=True), entry("b"), interval=lambda n: (n // 2, 2 * n + 1)
+        tmp_path, entry("a")._replace(is_alike=False), entry("b"), interval=lambda n: (n // 2, 2 * n + 1)
     )
     assert [row["count_low_80"] for row in images] == ["", "1"]
+
+
+def test_the_first_counts_with_an_interval_are_told(tmp_path):
+    entries = [entry("none")._replace(is_alike=False), *(entry(name) for name in "abcd")]
+    write(tmp_path, *entries, interval=lambda n: (n // 2, 2 * n + 1))
+    assert describe_counts(tmp_path / "images.csv") == [
+        "10 objects in 5 images",
+        *(f"{name}: 2 objects (80 % interval 1 to 5)" for name in "abc"),
+    ]
+    write(tmp_path, entry("a", 0))
+    assert describe_counts(tmp_path / "images.csv") == ["0 objects in 1 image"]
 
 
 def test_columns_that_only_some_images_have_are_empty_elsewhere(tmp_path):

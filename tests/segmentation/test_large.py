@@ -675,6 +675,21 @@ def test_tables_do_not_list_objects_that_are_gone(fitted, tmp_path):
     segment_slide(fitted, path, out, overwrite=True)
 
 
+def test_what_is_read_by_region_has_no_interval_of_its_count(fitted, tmp_path):
+    """It is not compared with the training images, and an interval holds for images that are like them."""
+    path = written("tiff", tmp_path, picture(5, (100, 120))[0])
+    scores = SplitScores("images", 4, 9, 0.8, 0.7, 0.6, {}, 5, [[9, 4]] * 4, all_counted=True)
+    knowing = copy(fitted)
+    knowing.objects_ = replace(fitted.objects_, scores=scores)
+    predict_folder(knowing, path, tmp_path / "whole", objects=True)
+    segment_slide(knowing, path, tmp_path / "by-region", objects=True)
+    [whole], [by_region] = (
+        pd.read_csv(tmp_path / name / "images.csv").to_dict("records") for name in ("whole", "by-region")
+    )
+    assert whole["count_low_80"] <= whole["count"] <= whole["count_high_80"]
+    assert np.isnan([by_region["count_low_80"], by_region["count_high_80"]]).all()
+
+
 def test_decisions_of_another_model_that_cannot_be_removed_are_refused(fitted, tmp_path, monkeypatch):
     path = written("tiff", tmp_path, picture(5, (100, 120))[0])
     segment_slide(fitted, path, tmp_path / "out")

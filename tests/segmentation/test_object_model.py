@@ -438,7 +438,10 @@ def test_objects_with_learnt_parts_read_features_once(data, fitted, monkeypatch)
 def test_what_is_known_of_objects_is_told(splitter, source, told):
     model = ObjectModel(splitter, source)
     assert model.rule == told
-    unknown = "How far the count is off is not known: number the objects of three images or more to learn it."
+    unknown = (
+        "How far the count is off is not known: number the objects of three images or more to learn it, and train with "
+        "--set data.masks=instances if each image holds one."
+    )
     assert model.summarise() == f"Objects: {told} {unknown}"
 
 
@@ -473,7 +476,7 @@ def test_the_interval_of_a_count_is_conformal():
     assert four.count_interval(0) == (0, 1)
     assert four.count_interval(99) == (49, 199)
     assert four.summarise().endswith(
-        "In four of five new images, expect about 0.5 to 2 times what is counted."
+        "In four of five new images that are like those annotated, expect about 0.5 to 2 times what is counted."
     )
     nine = counted([[19, 9], [14, 9], *[[9, 9]] * 7])
     assert nine.count_interval(9) == (6, 14)
@@ -481,7 +484,7 @@ def test_the_interval_of_a_count_is_conformal():
     assert counted([[20, 6]] * 4).count_interval(6) == (2, 20)
     exact = counted([[3, 3]] * 4)
     assert exact.count_interval(3) == (3, 3)
-    assert exact.summarise().endswith("In four of five new images, expect what is counted.")
+    assert exact.summarise().endswith("that are like those annotated, expect what is counted.")
 
 
 @pytest.mark.parametrize(
