@@ -100,7 +100,9 @@ def bytes_left() -> int:
     return _limits[-1] - bytes_used() if _limits else bytes_free() // 2
 
 
-def require_bytes(n_bytes: int, *, what: str, source: str | Path | None = None) -> None:
+def require_bytes(
+    n_bytes: int, *, what: str, source: str | Path | None = None, cure: str = "cut the image into parts"
+) -> None:
     """Refuse work that does not fit under the limit."""
     left = bytes_left()
     if n_bytes > left:
@@ -108,7 +110,7 @@ def require_bytes(n_bytes: int, *, what: str, source: str | Path | None = None) 
         whose = "the memory limit is" if _limits else "half of the free memory and what is used already are"
         raise InputError(
             f"{what}: needs {describe(n_bytes + bytes_used())} of memory, {whose} {describe(given)}: "
-            "raise --memory-limit (Python: segkit.memory_limit), or cut the image into parts",
+            f"raise --memory-limit (Python: segkit.memory_limit), or {cure}",
             source=source,
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import lru_cache, partial
+from math import inf
 from threading import local
 from typing import TypeVar
 
@@ -42,9 +43,14 @@ def single_threaded_blas() -> Iterator[None]:
         del _mine.n_threads
 
 
-def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Generator[Result, None, None]:
-    """Apply a function to items, each on one thread, and yield the results in order; the first error ends the rest."""
-    n_threads = count_threads()
+def in_threads(
+    function: Callable[[Item], Result], items: Iterable[Item], most: float = inf
+) -> Generator[Result, None, None]:
+    """Apply a function to items, each on one thread, and yield the results in order; the first error ends the rest.
+
+    `most` threads work at once.
+    """
+    n_threads = int(min(count_threads(), most))
     if n_threads == 1:
         yield from map(function, items)
         return

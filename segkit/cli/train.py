@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 DEFAULT_BANK: dict[str, Any] = {"name": "stacked"}
 # The encoder of the networks that are trained.
 MOBILENET = "mobilenet_v2"
+# What `--config tuned` adds to the default in the results that are shown.
+GAIN_OF_NETWORKS = "from 0.74 to 0.82"
 # The configuration whose banks depend on the images, and on the weights at hand.
 _AUTO = Path("auto")
 _NEEDED = (
@@ -90,7 +92,7 @@ def train(
     say(*dataset.describe())
     n_channels = dataset.images[0].shape[2]
     if auto:
-        banks = _banks_at_hand(n_channels)
+        banks = _banks_at_hand(dataset.images)
         settings = Config.from_options(settings.model_dump(mode="json") | {"bank": banks})
         say(_describe_banks(banks, n_channels, len(dataset.images)))
     segmenter = settings.build(z_spacing=dataset.z_spacing)
@@ -160,34 +162,40 @@ def _describe_banks(banks: Sequence[dict[str, Any]], n_channels: int, n_images: 
     return f"Filter bank: {', '.join(others)} or {last}, whichever does better on images held out"
 
 
-def _banks_at_hand(n_channels: int) -> list[dict[str, Any]]:
+def _banks_at_hand(images: Sequence[FloatArray]) -> list[dict[str, Any]]:
     """List banks to compare, best guess first; a single training image takes the first."""
     from segkit.config.read import read_options, shipped
+
+    n_channels = images[0].shape[2]
 
     tuned, both = (read_options(shipped(name))["bank"][0] for name in ("tuned", "two-networks"))
     small = both | {"banks": [part for part in both["banks"] if part["name"] != "vgg19"]}
     networks = [bank for bank in (both, small) if n_channels in (1, 3) and _has_weights(*_networks_of(bank))]
-    is_ready = _has_albumentations() and _has_weights(MOBILENET)
+    is_ready = _may_train_networks(images) and _has_albumentations() and _has_weights(MOBILENET)
     return [*([tuned] if is_ready else []), *networks[:1], DEFAULT_BANK]
 
 
 def _suggest(images: Sequence[FloatArray]) -> list[str]:
     """Tell what networks that are trained would need, in a line at most."""
-    from segkit.features.tuned import LEAST_IMAGE
-
-    if min(side for image in images for side in image.shape[:2]) < LEAST_IMAGE:
+    if not _may_train_networks(images):
         return []
     needs = [
         "minutes instead of seconds",
         *([] if _has_albumentations() else ['first pip install "segkit-bio[tuned]"']),
         *([] if _has_weights(MOBILENET) else ["14 MB are downloaded once"]),
     ]
-    auto = (
-        ". --config auto compares all that is ready here"
-        if len(_banks_at_hand(images[0].shape[2])) > 1
-        else ""
-    )
-    return [f"Worth a try: --config tuned trains networks on your images ({'; '.join(needs)}){auto}"]
+    auto = ". --config auto compares all that is ready here" if len(_banks_at_hand(images)) > 1 else ""
+    return [
+        f"Worth a try: --config tuned trains networks on your images ({'; '.join(needs)}). With five images it raised the "
+        f"mean IoU of ten sets {GAIN_OF_NETWORKS}{auto}"
+    ]
+
+
+def _may_train_networks(images: Sequence[FloatArray]) -> bool:
+    """Return whether no image is too small for networks that are trained."""
+    from segkit.features.tuned import LEAST_IMAGE
+
+    return all(min(image.shape[:2]) >= LEAST_IMAGE for image in images)
 
 
 def _has_weights(*networks: str) -> bool:

@@ -20,6 +20,7 @@ from pydantic import Field
 from segkit._common import FloatArray, Progress, entries_under, pass_on
 from segkit._common.arrays import digest_arrays
 from segkit._common.device import told_if_full, torch_device
+from segkit._common.memory import bytes_left, require_bytes
 from segkit.errors import ConfigError, InputError, count
 from segkit.features.backbone import Backbone, usual_window
 from segkit.features.base import LEAST_PARTS, Channel, FeatureMaps, FilterBank, TiledBank, as_image
@@ -52,6 +53,9 @@ _SAVE_EVERY, _STEPS_AT_ONCE = 48, 4
 # Bytes for each pixel of an image while a network runs at full scale: of MobileNetV2, least of an encoder of timm, and for
 # each value of its maps. Up to 280, 580 (efficientnet_b6) and 12.5 (xception41) were measured on 0.3 megapixels.
 _BYTES_OF_MOBILENET, _BYTES_OF_OTHERS, _BYTES_OF_VALUE = 300, 600, 13
+# Bytes of a network in training for each byte of its weights (gradients, moments, running means), and of each pixel of a
+# step for each byte that it has on the way to maps (what gradients need). As measured with MobileNetV2 and resnet18.
+_TIMES_WEIGHTS, _TIMES_ON_THE_WAY = 6, 4
 # Pixels around a pixel, at the scale of a network, that its logits depend on in fact.
 _REACH = 128
 # The symmetries of the square: whether rows and columns are swapped, then reversed.
@@ -216,7 +220,10 @@ class TunedBank(TiledBank):
         initial = self._initial_weights()
         saved = Checkpoint(checkpoint, self._digest(arrays, targets, networks, initial))
         if not saved.finished:
-            trainings = Trainings([*self._start_all(arrays, targets, n_parts, held_out, initial)])
+            most_threads = self._most_threads(len(networks), arrays[0].shape[2])
+            trainings = Trainings(
+                [*self._start_all(arrays, targets, n_parts, held_out, initial)], most_threads
+            )
             saved.restore(trainings)
             n_steps = self._n_steps
             # progress counts portions of steps, in which networks do not wait for each other
@@ -303,14 +310,7 @@ class TunedBank(TiledBank):
 
     def bytes_per_pixel(self, n_image_channels: int = 3) -> float:
         """Count the maps, and those of a network on the way to them."""
-        from segkit.networks.pyramid import levels_of
-
-        on_the_way: float = _BYTES_OF_MOBILENET
-        if self.network != "mobilenet_v2":
-            levels = zip(*levels_of(self.network), strict=True)
-            n_values = sum(number / stride**2 for number, stride in levels)
-            on_the_way = max(_BYTES_OF_OTHERS, _BYTES_OF_VALUE * n_values)
-        return self.bytes_of_maps(n_image_channels) + on_the_way * float(max(self._scales)) ** 2
+        return self.bytes_of_maps(n_image_channels) + self._bytes_on_the_way * float(max(self._scales)) ** 2
 
     def iter_maps(
         self, image: FloatArray, tile: Tile, channels: NDArray[np.intp] | None = None
@@ -425,6 +425,33 @@ class TunedBank(TiledBank):
     def _n_steps(self) -> int:
         """Training steps of each network."""
         return max(1, self.n_steps // len(self.scales_))
+
+    @property
+    def _bytes_on_the_way(self) -> float:
+        """Bytes for each pixel at the scale of a network while it runs."""
+        from segkit.networks.pyramid import levels_of
+
+        if self.network == "mobilenet_v2":
+            return _BYTES_OF_MOBILENET
+        n_values = sum(number / stride**2 for number, stride in zip(*levels_of(self.network), strict=True))
+        return max(_BYTES_OF_OTHERS, _BYTES_OF_VALUE * n_values)
+
+    def _most_threads(self, n_networks: int, n_image_channels: int) -> int:
+        """Count the threads whose steps fit into memory beside the networks; refuse to train if none does."""
+        import torch
+
+        if torch_device().type != "cpu":  # what a card lacks it tells itself
+            return n_networks
+        with torch.device("meta"):
+            weights = self._build(n_image_channels, None).state_dict().values()
+        kept = n_networks * _TIMES_WEIGHTS * sum(value.nbytes for value in weights)
+        of_thread = int(_TIMES_ON_THE_WAY * self._bytes_on_the_way * BATCH_SIZE * CROP**2)
+        require_bytes(
+            kept + of_thread,
+            what=f"training of {count(n_networks, 'network')}",
+            cure="train fewer (a shorter bank.pyramid), or take the default bank",
+        )
+        return int(max(1, (bytes_left() - kept) // of_thread))
 
     @property
     def _n_maps(self) -> int:
@@ -617,9 +644,14 @@ class TunedBank(TiledBank):
             state = self._build(images[0].shape[2], None).state_dict()
         shapes = {name: tuple(value.shape) for name, value in state.items()}
         names = [member.name for member in members]
-        options = repr([self.network, self._n_steps, self.random_state, names, shapes])
+        constants = CROP, BATCH_SIZE, ENCODER_RATE, RATE, WEIGHT_DECAY, AVERAGE, RISE, _WEIGHT_OF_DEPTH
+        options = repr([self.network, self._n_steps, self.random_state, names, shapes, constants])
         arrays: dict[str, NDArray[Any]] = {"options": np.frombuffer(options.encode(), dtype=np.uint8)}
-        arrays |= {f"weights/{name}": value.numpy() for name, value in (initial or {}).items()}
+        arrays |= {
+            f"weights/{name}": value.numpy()
+            for name, value in (initial or {}).items()
+            if isinstance(value, torch.Tensor)  # the network refuses others
+        }
         for index, (image, mask) in enumerate(zip(images, ids, strict=True)):
             arrays |= {f"image{index}": image, f"mask{index}": mask}
         return digest_arrays(arrays)

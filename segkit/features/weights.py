@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # Names of weights in a repository of the hub, and of a file in its cache.
 _FILES = ("model.safetensors", "pytorch_model.bin")
+_FORMATS = (".npz", ".safetensors", ".pth", ".pt", ".bin")
 _ADDRESSES = ("http://", "https://")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _WITHOUT_WEIGHTS = "take the default bank, which needs none"
@@ -118,15 +119,20 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
         raise WeightsError(
             f"weights {path}: no such file; give weights=imagenet, a file, or {_WITHOUT_WEIGHTS}"
         )
+    if path.suffix not in _FORMATS:
+        raise ConfigError(
+            f"weights {path}: unknown format {path.suffix!r}; needed .npz, .safetensors, .pth or .pt"
+        )
+    state: dict[str, Any]
     try:
         match path.suffix:
             case ".npz":
                 with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                    return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+                    state = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
             case ".safetensors":
-                return dict(load_file(path))
-            case ".pth" | ".pt" | ".bin":
-                return dict(torch.load(path, map_location="cpu", weights_only=True))
+                state = load_file(path)
+            case _:
+                state = dict(torch.load(path, map_location="cpu", weights_only=True))
     except (ValueError, OSError, SafetensorError, RuntimeError, TypeError, EOFError, BadZipFile) as error:
         raise WeightsError(
             f"weights {path} cannot be read ({str(error).splitlines()[0]}): get the file again"
@@ -135,9 +141,10 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
         raise WeightsError(
             f"weights {path} hold more than arrays and were not opened: save a state_dict"
         ) from error
-    raise ConfigError(
-        f"weights {path}: unknown format {path.suffix!r}; needed .npz, .safetensors, .pth or .pt"
-    )
+    for name, value in state.items():
+        if isinstance(value, torch.Tensor) and not value.isfinite().all():
+            raise WeightsError(f"weights {path}: {name} holds values that are not finite: get the file again")
+    return state
 
 
 def load_pretrained(network: str) -> dict[str, torch.Tensor]:

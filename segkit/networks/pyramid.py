@@ -207,7 +207,7 @@ def _of_torchvision(state: dict[str, Tensor] | None) -> Any:
         return whole
     expected = {name: value for name, value in whole.state_dict().items() if value.ndim}
     wrong = [
-        name for name, value in expected.items() if name not in state or state[name].shape != value.shape
+        name for name, value in expected.items() if getattr(state.get(name), "shape", None) != value.shape
     ]
     if wrong:
         raise WeightsError(
@@ -233,7 +233,7 @@ def _of_timm(network: str, state: dict[str, Tensor] | None = None) -> Any:
             pretrained_cfg_overlay=None if state is None else {"state_dict": state},
             features_only=True,
         )
-    except (RuntimeError, AttributeError) as error:
+    except (RuntimeError, AttributeError, ValueError, OSError) as error:
         raise ConfigError(
             f"network {network!r}: give mobilenet_v2, or a model of timm with maps at several strides, such as resnet18"
         ) from error

@@ -6,13 +6,14 @@ weights of one without interruption.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from queue import PriorityQueue
 from threading import Event
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -134,8 +135,8 @@ class Training:
 class Trainings:
     """Trainings of several networks side by side, each step on one thread: they end alike on any number of threads."""
 
-    def __init__(self, trainings: Sequence[Training]) -> None:
-        self._trainings = list(trainings)
+    def __init__(self, trainings: Sequence[Training], most_threads: float = inf) -> None:
+        self._trainings, self._most_threads = list(trainings), most_threads
 
     @property
     def n_steps(self) -> int:
@@ -164,7 +165,7 @@ class Trainings:
                     waiting.put((training.n_steps, place))
 
         with threadpool_limits(1, "openmp"):  # also where the only thread is the caller's
-            for _ in in_threads(step_one, range(n_steps * len(ends))):
+            for _ in in_threads(step_one, range(n_steps * len(ends)), self._most_threads):
                 pass
 
     @property
@@ -213,7 +214,10 @@ class Checkpoint:
     def restore(self, training: Training | Trainings) -> None:
         """Let a new training go on from what the file holds of it, once."""
         if self._state is not None:
-            training.load_state_dict(self._state)
+            try:
+                training.load_state_dict(self._state)
+            except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+                raise self._unreadable() from error
             self._state = None
 
     def save(self, training: Training | Trainings | None = None) -> None:
@@ -236,18 +240,24 @@ class Checkpoint:
         import torch
 
         try:
+            with ZipFile(path) as file:
+                if file.testzip() is not None:  # torch does not look whether a byte has changed
+                    raise BadZipFile
             # weights_only: a file that would execute code is refused.
             content = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-            raise ConfigError(
-                f"checkpoint {path} cannot be read: delete it to train from the start, or give another path"
-            ) from error
+        except Exception as error:  # odd bytes make torch's reader fail in many ways
+            raise self._unreadable() from error
         if not isinstance(content, dict) or content.get("digest") != self._digest:
             raise ConfigError(
                 f"checkpoint {path} comes from other images, masks or options, or another segkit: "
                 f"repeat that training, or delete the file to train from the start"
             )
         return content
+
+    def _unreadable(self) -> ConfigError:
+        return ConfigError(
+            f"checkpoint {self._path} cannot be read: delete it to train from the start, or give another path"
+        )
 
 
 def cross_entropy(scores: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,7 @@ import pytest
 
 from benchmarks.rows import read
 from benchmarks.tuned import (
+    SETS,
     TABLES,
     WAYS,
     at_once,
@@ -12,6 +13,7 @@ from benchmarks.tuned import (
     tuned_seconds,
     tuned_ways,
 )
+from segkit.cli.train import GAIN_OF_NETWORKS
 from segkit.features import TunedBank
 
 # Pixels by truth and prediction: object IoU 0.5 and 0.8.
@@ -85,11 +87,20 @@ def test_tables_compare_means_of_the_splits_of_all():
 
 def test_with_two_images_or_more_the_recipe_keeps_to_the_default_where_networks_fail():
     """On no set is it more than 0.005 below the default, for held-out images choose between both."""
-    for name, scores in scores_by_set(read("tuned")).items():
+    by_set = scores_by_set(read("tuned"))
+    assert set(by_set) == set(SETS)
+    for name, scores in by_set.items():
+        assert ("recipe", 5) in scores
         for (way, n_train), found in scores.items():
             if way == "recipe" and n_train > 1:
                 recipe, default = (np.mean(list(of.values())) for of in (found, scores["filters", n_train]))
                 assert recipe > default - 0.005, name
+
+
+def test_the_gain_that_training_tells_is_that_of_the_table():
+    [_, of_five] = [line for line in tuned(read("tuned")).splitlines() if "mean of 10 sets" in line]
+    trained, _, default = map(float, of_five.split(" | ")[1:4])
+    assert f"from {default:.2f} to {trained:.2f}" == GAIN_OF_NETWORKS
 
 
 def test_every_table_has_rows():

@@ -74,9 +74,10 @@ def alone(bank, part):
 
 @pytest.fixture(scope="module")
 def several():
-    """Three images, of which one alone holds a third class, their masks, the bank, and what its networks were given."""
+    """Three images, of which two hold a third class, their masks, the bank, and what its networks were given."""
     images, masks = pictures(3)
-    masks[1][:9] = 2
+    for mask in masks[:2]:
+        mask[:9] = 2
     return images, masks, *fit_and_record(TunedBank(**OPTIONS), images, masks)
 
 
@@ -270,6 +271,19 @@ def test_maps_of_a_single_image_come_from_networks_that_did_not_see_those_blocks
         inside = seen[1 - fold]
         np.testing.assert_array_equal(held_out[inside], own[inside])
         assert (held_out[seen[fold]] != own[seen[fold]]).mean() > 0.99
+
+
+def test_maps_of_images_of_one_class_each_come_from_networks_that_did_not_see_that_half():
+    images, _ = pictures(2, (96, 96))
+    masks = [np.full((96, 96), label, dtype=np.uint8) for label in (0, 1)]
+    bank, given = fit_and_record(TunedBank(**OPTIONS), images, masks)
+    assert [[set(np.unique(mask)) - {UNLABELLED} for mask in ids] for _, ids in given] == [[{0}, {1}]] * 3
+    for index, image in enumerate(images):
+        held_out = bank.cross_fitted(index).dense(image)[0]
+        for fold in (0, 1):
+            seen_by_other = given[1 - fold][1][index] != UNLABELLED
+            own = alone(bank, f"1/{fold}").dense(image)[0]
+            np.testing.assert_array_equal(held_out[seen_by_other], own[seen_by_other])
 
 
 def test_maps_of_a_training_image_by_tiles_are_those_of_the_whole(single, monkeypatch):
@@ -618,9 +632,9 @@ def test_a_segmenter_keeps_its_checkpoint_until_it_is_fitted(tmp_path):
 
 @pytest.mark.parametrize(("shape", "n_channels"), [((1, 1), 1), ((20, 7), 5)])
 def test_images_may_be_smaller_than_a_crop(shape, n_channels):
-    images, masks = pictures(2, shape, n_channels=n_channels)
-    masks[0][:1] = 0
-    masks[1][:1] = 1
+    images, masks = pictures(4, shape, n_channels=n_channels)
+    for index, mask in enumerate(masks):
+        mask[:1] = index % 2
     bank = TunedBank(**OPTIONS).fit(images, masks)
     maps = bank.dense(images[0])
     assert maps.shape == (1, *shape)
@@ -678,6 +692,31 @@ def test_weights_of_another_network_are_refused(network, message, tmp_path):
     torch.save(mobilenet_v2(weights=None, width_mult=0.5).state_dict(), tmp_path / "other.pth")
     with pytest.raises(WeightsError, match=message) as caught:
         TunedBank(network, **OPTIONS | {"weights": tmp_path / "other.pth"}).fit(*pictures(2))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("text", r"weights of another network: 1 of .* such as features\.0\.1\.bias: give a file"),
+        ([1.0], "weights of another network: 1 of"),
+        (torch.full((32,), torch.nan), r"odd\.pth: features\.0\.1\.bias holds values that are not finite"),
+    ],
+)
+def test_weights_that_are_no_numbers_are_refused(value, message, tmp_path):
+    state = mobilenet_v2(weights=None).state_dict() | {"features.0.1.bias": value}
+    torch.save(state, tmp_path / "odd.pth")
+    with pytest.raises(WeightsError, match=message) as caught:
+        TunedBank(**OPTIONS | {"weights": tmp_path / "odd.pth"}).fit(*pictures(2))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("network", ["no/such", "hf_hub:no/such"])
+def test_networks_that_nobody_has_are_refused(network, monkeypatch):
+    pytest.importorskip("timm", reason="timm is not installed: pip install segkit-bio[foundation]")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ConfigError, match=f"network '{network}': give mobilenet_v2") as caught:
+        TunedBank(network, **OPTIONS).fit(*pictures(2))
     assert "\n" not in str(caught.value)
 
 
@@ -775,3 +814,20 @@ def test_the_memory_of_a_network_grows_with_the_maps_of_its_encoder():
     n_values = 64 + 128 / 2**2 + 256 / 4**2 + 512 / 8**2 + 512 / 16**2 + 512 / 32**2  # of vgg11, a pixel
     assert found == pytest.approx({"mobilenet_v2": 300, "resnet18": 600, "vgg11": 13 * n_values})
     assert on_the_way("resnet18", pyramid=(0.5, 0.25)) == pytest.approx(600 / 4)
+
+
+def test_training_stays_below_the_memory_limit(monkeypatch):
+    """Networks are kept whole; each thread needs memory for its step, and fewer work if it is short."""
+    bank = TunedBank(**OPTIONS)
+    of_network = 6 * sum(value.nbytes for value in bank._build(3, None).state_dict().values())
+    of_thread = 4 * 300 * 4 * 192**2
+    for n_threads in (1, 2, 3):
+        enough = 2 * of_network + n_threads * of_thread
+        for name in ("segkit.features.tuned.bytes_left", "segkit._common.memory.bytes_left"):
+            monkeypatch.setattr(name, lambda enough=enough: enough)
+        assert bank._most_threads(2, 3) == n_threads
+    monkeypatch.setattr("segkit._common.memory.bytes_left", lambda: 2 * of_network)
+    with pytest.raises(
+        InputError, match=r"training of 3 networks: needs .* raise --memory-limit .* train fewer"
+    ):
+        bank.fit(*pictures(1))

@@ -1,5 +1,6 @@
 import errno
 import time
+from threading import Semaphore
 
 import numpy as np
 import pytest
@@ -48,6 +49,14 @@ def training(*, seed=0, average=0.0, network=None):
         schedule=torch.optim.lr_scheduler.OneCycleLR(optimiser, 0.05, N_STEPS, cycle_momentum=False),
         average=average,
     )
+
+
+def damage(path):
+    """Write a checkpoint, and change a byte in the middle, which is one of a weight."""
+    Checkpoint(path, "digest").save(trained(1))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
 
 
 def trained(n_steps=N_STEPS, **options):
@@ -302,6 +311,8 @@ def test_without_a_file_nothing_is_written(tmp_path, monkeypatch):
             "cannot be read: delete it to train from the start",
         ),
         (lambda path: path.write_bytes(b"no checkpoint"), "cannot be read"),
+        (lambda path: path.write_bytes(b"hello\n"), "cannot be read"),
+        (lambda path: damage(path), "cannot be read"),
         (lambda path: path.write_bytes(b""), "cannot be read"),
         (lambda path: path.mkdir(), "cannot be read"),
     ],
@@ -315,6 +326,33 @@ def test_another_file_is_refused_in_one_line_and_left(write, message, tmp_path):
     assert "net.pt" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert path.exists()
+
+
+@pytest.mark.parametrize("state", ["text", [], {}, {"network": {}}])
+def test_a_checkpoint_of_something_odd_is_refused(state, tmp_path):
+    path = tmp_path / "net.pt"
+    torch.save({"digest": "digest", "finished": [], "training": state}, path)
+    for new in (training(), Trainings([training()])):
+        with pytest.raises(ConfigError, match=r"net\.pt cannot be read: delete it"):
+            Checkpoint(path, "digest").restore(new)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_no_more_threads_work_than_fit(n_threads):
+    """Of four threads that may work."""
+    at_once, most = Semaphore(n_threads), []
+
+    def step(self):
+        most.append(at_once.acquire(blocking=False))
+        time.sleep(0.005)
+        at_once.release()
+        self.n_steps += 1
+
+    with threadpool_limits(4, "blas"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Training, "step", step)
+        Trainings([training(seed=seed) for seed in range(4)], n_threads).step(3)
+    assert len(most) == 12
+    assert all(most)
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,9 @@ def test_classes_are_those_of_the_machine_whose_errors_are_told(rng):
     named = np.concatenate([rng.normal(1.5, 1, 20), rng.normal(0, 1, 200)])
     names = ["rare"] * 20 + ["common"] * 200
     # each of them has a like without a name
-    table = pd.DataFrame({"image": ["a"] * 220 + ["b"] * 220, "label": [*range(220)] * 2, "area": [*named] * 2})
+    table = pd.DataFrame(
+        {"image": ["a"] * 220 + ["b"] * 220, "label": [*range(220)] * 2, "area": [*named] * 2}
+    )
     found = classify_objects(table, table[:220][["image", "label"]].assign(**{"class": names}))
     assert found.table["class"][:220].tolist() == names  # those are not overruled
     likes = found.table[220:].reset_index(drop=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from segkit.objects import measure
-from segkit.objects.tables import ImageObjects, read_sizes, write_images, write_objects
+from segkit.objects.tables import ImageObjects, describe_counts, read_sizes, write_images, write_objects
 
 
 def entry(name, n_objects=2, *, image=None, pixel_size=None, **options):
@@ -97,12 +97,12 @@ def test_counts_have_an_interval_if_it_is_known(tmp_path):
 def test_the_first_counts_with_an_interval_are_told(tmp_path):
     entries = [entry("none")._replace(is_alike=False), *(entry(name) for name in "abcd")]
     write(tmp_path, *entries, interval=lambda n: (n // 2, 2 * n + 1))
-    assert describe_counts(tmp_path / "images.csv") == [
+    assert describe_counts(tmp_path / "new" / "images.csv") == [
         "10 objects in 5 images",
         *(f"{name}: 2 objects (80 % interval 1 to 5)" for name in "abc"),
     ]
     write(tmp_path, entry("a", 0))
-    assert describe_counts(tmp_path / "images.csv") == ["0 objects in 1 image"]
+    assert describe_counts(tmp_path / "new" / "images.csv") == ["0 objects in 1 image"]
 
 
 def test_columns_that_only_some_images_have_are_empty_elsewhere(tmp_path):

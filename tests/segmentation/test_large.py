@@ -35,6 +35,7 @@ from segkit.images import (
 )
 from segkit.images.large_image import open_large
 from segkit.objects import Splitter, measure
+from segkit.objects.choose import SplitScores
 from segkit.segmentation.folders import segment_folder
 from segkit.segmentation.large import (
     PLAN,
