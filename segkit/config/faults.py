@@ -61,6 +61,8 @@ def explain_value(error: Any, location: Iterable[str]) -> str:
     told = error["msg"].removeprefix("Value error, ")
     if error["type"] == "dict_type":
         told = "give names and values in braces, such as {0: background, 1: cell}"
+    elif error["type"].startswith("bool_"):
+        told = "give true or false"
     return f"{key}={shown(error['input'])}: {told[0].lower()}{told[1:]}"
 
 

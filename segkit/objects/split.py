@@ -263,11 +263,14 @@ class Splitter:
         if isinstance(split, str) and split.lower() in _CHANGES:
             return usual * _CHANGES[split.lower()]
         try:
-            return float(split)
-        except ValueError as error:
+            depth = float(split)
+        except ValueError:
+            depth = np.nan
+        if not 0 <= depth < np.inf:
             raise ConfigError(
                 f"split {split!r}: give more, less, or the depth of the valley between two objects in radii, such as 0.1"
-            ) from error
+            )
+        return depth
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as values that JSON can hold."""

@@ -151,6 +151,7 @@ def test_the_orbit_bank_has_options_of_its_own():
             "bank.0: bank is no list, whose items have numbers: leave the number out, or give bank as",
         ),
         ("svm.C=-1", "svm.C=-1: input should be greater than 0"),
+        ("objects.fill_holes=perhaps", "objects.fill_holes='perhaps': give true or false"),
         ("data.labels=3", "data.labels=3: give names and values in braces, such as {0: background, 1: cell}"),
         ("svm.loss=log", "svm.loss='log': input should be 'squared_hinge' or 'hinge'"),
         ("svm.C", "--set svm.C: needed is key=value"),
