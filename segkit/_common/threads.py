@@ -48,9 +48,9 @@ def in_threads(
 ) -> Generator[Result, None, None]:
     """Apply a function to items, each on one thread, and yield the results in order; the first error ends the rest.
 
-    `most` threads work at once.
+    At most `most` threads work at once.
     """
-    n_threads = int(min(count_threads(), most))
+    n_threads = count_threads()
     if n_threads == 1:
         yield from map(function, items)
         return
@@ -67,7 +67,7 @@ def in_threads(
                 torch.get_num_threads()
             controller.limit(limits=1, user_api="openmp")
 
-        with ThreadPoolExecutor(n_threads, initializer=work_alone) as executor:
+        with ThreadPoolExecutor(int(min(n_threads, most)), initializer=work_alone) as executor:
             yield from executor.map(function, items)
 
 

@@ -167,7 +167,6 @@ def _banks_at_hand(images: Sequence[FloatArray]) -> list[dict[str, Any]]:
     from segkit.config.read import read_options, shipped
 
     n_channels = images[0].shape[2]
-
     tuned, both = (read_options(shipped(name))["bank"][0] for name in ("tuned", "two-networks"))
     small = both | {"banks": [part for part in both["banks"] if part["name"] != "vgg19"]}
     networks = [bank for bank in (both, small) if n_channels in (1, 3) and _has_weights(*_networks_of(bank))]

@@ -17,61 +17,57 @@ IdArray = NDArray[np.uint8]
 GUARD = 1 / 32
 # Classes without which nothing can be told apart.
 _FEWEST = 2
+# Fraction of the pixels of a class in an image from which a half of it shows the class.
+_LEAST_SHARE = 0.05
 
 
 def held_out_pixels(ids: Sequence[IdArray], n_folds: int) -> list[list[NDArray[np.bool_]]]:
-    """Tell, for each network and image, which pixels are held out: images, or parts of each.
+    """Tell, for each network and image, which pixels are held out: whole images, but halves of one that alone holds a class.
 
-    Parts of a single image are held out, and of several where a network would lack a class without an image. Networks that
-    see one half only are few, and know little: a third one sees all.
+    Networks that see one half only are few, and know little: a third one sees all.
     """
-    n_classes = count_classes(ids)
-    folds = _whole_images(ids, n_classes, n_folds) if len(ids) > 1 else []
-    n_learnt = _n_learnt(ids, folds)
-    if n_learnt < n_classes:
-        halves = list(zip(*map(_halve, ids), strict=True))
-        if (n_by_halves := _n_learnt(ids, halves)) > n_learnt:
-            folds, n_learnt = [*map(list, halves)], n_by_halves
-    if n_learnt < _FEWEST:
+    holds = np.array([np.isin(np.arange(count_classes(ids)), mask) for mask in ids])
+    n_folds = max(2, min(n_folds, len(ids)))
+    folds: list[list[NDArray[np.bool_]]] = [
+        [np.zeros(mask.shape, dtype=bool) for mask in ids] for _ in range(n_folds)
+    ]
+    for index, (mask, fold) in enumerate(zip(ids, deal_images(holds, n_folds), strict=True)):
+        alone = np.flatnonzero(holds[index] & (holds.sum(axis=0) == 1))
+        half = _halve(mask, alone)
+        folds[fold][index] = half
+        folds[(fold + 1) % n_folds][index] = ~half
+    if min(len(_learnt(ids, held_out)) for held_out in folds) < _FEWEST:
         raise InputError(
             "networks are trained on parts of the annotated images, and the labels of a class lie in one part only: label "
-            "each class in two images or more, or in two places of an image, or leave the tuned bank out"
+            "each class in two images or more, or far apart in an image, or leave the tuned bank out"
         )
     return folds if len(folds) > 2 else [*folds, [np.zeros(mask.shape, dtype=bool) for mask in ids]]
 
 
-def _whole_images(ids: Sequence[IdArray], n_classes: int, n_folds: int) -> list[list[NDArray[np.bool_]]]:
-    """Hold whole images out, so that each class is in as many folds as can be."""
-    holds = np.array([np.isin(np.arange(n_classes), mask) for mask in ids])
-    fold = deal_images(holds, min(n_folds, len(ids)))
-    return [
-        [np.full(mask.shape, own == k) for mask, own in zip(ids, fold, strict=True)] for k in np.unique(fold)
-    ]
-
-
-def _halve(mask: IdArray) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Halve an image so that all classes are learnt without either half if they can be: by blocks, or through a class."""
+def _halve(mask: IdArray, classes: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Halve an image so that both halves show these classes: by blocks, or through the rarest one; all of it if none do."""
     row, col = (np.asarray(place) for place in np.indices(mask.shape))
+    whole = np.ones(mask.shape, dtype=bool)
+    if not classes.size:
+        return whole
     block = block_folds(row, col, mask.shape)
     halves = [np.isin(block, (0, other)) for other in (1, 2, 3)]
-    held, counts = np.unique(mask[mask != UNLABELLED], return_counts=True)
-    rarest = held[np.argsort(counts)][:1]
-    halves += [place > np.median(place[np.isin(mask, rarest)]) for place in (row, col) if held.size]
-    best = max(halves, key=lambda half: _n_learnt([mask], [[half], [~half]]))
-    return best, ~best
+    rarest = mask == min(classes, key=lambda label: np.count_nonzero(mask == label))
+    around = np.ones(mask.shape, dtype=bool)
+    for place in (row, col):
+        near = 2 * _width(mask.shape)
+        around &= (place >= place[rarest].min() - near) & (place <= place[rarest].max() + near)
+    halves += [np.where(around, place > np.median(place[rarest]), halves[0]) for place in (row, col)]
 
+    def n_learnt(half: NDArray[np.bool_]) -> int:
+        seen = [
+            [np.count_nonzero(~guarded(out) & (mask == label)) for label in classes] for out in (half, ~half)
+        ]
+        needed = [_LEAST_SHARE * np.count_nonzero(mask == label) for label in classes]
+        return int(np.sum(np.min(seen, axis=0) >= needed))
 
-def _n_learnt(ids: Sequence[IdArray], folds: Sequence[Sequence[NDArray[np.bool_]]]) -> int:
-    """Count the classes that each network learns at least; 0 without a network."""
-    learnt = (
-        {
-            value
-            for mask, out in zip(ids, masks, strict=True)
-            for value in np.unique(mask[~guarded(out) & (mask != UNLABELLED)]).tolist()
-        }
-        for masks in folds
-    )
-    return min(map(len, learnt), default=0)
+    best = max(halves, key=n_learnt)
+    return best if n_learnt(best) else whole
 
 
 def count_classes(ids: Sequence[IdArray]) -> int:
@@ -89,8 +85,18 @@ def guarded(held_out: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Widen held-out blocks, whose neighbours are too alike to be trained on."""
     if held_out.all() or not held_out.any():
         return held_out
-    width = max(1, round(GUARD * min(held_out.shape)))
-    return np.asarray(ndimage.maximum_filter(held_out, 2 * width + 1))
+    return np.asarray(ndimage.maximum_filter(held_out, 2 * _width(held_out.shape) + 1))
+
+
+def _width(shape: tuple[int, ...]) -> int:
+    """Pixels around a held-out block that are not trained on."""
+    return max(1, round(GUARD * min(shape)))
+
+
+def _learnt(ids: Sequence[IdArray], held_out: Sequence[NDArray[np.bool_]]) -> set[int]:
+    """Name the classes that a network sees."""
+    seen = [np.unique(mask[~guarded(out)]) for mask, out in zip(ids, held_out, strict=True)]
+    return {*np.concatenate(seen).tolist()} - {UNLABELLED}
 
 
 def cells_of(mask: NDArray[np.bool_], shape: tuple[int, ...], stride: float) -> NDArray[np.bool_]:

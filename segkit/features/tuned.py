@@ -24,7 +24,7 @@ from segkit._common.memory import bytes_left, require_bytes
 from segkit.errors import ConfigError, InputError, count
 from segkit.features.backbone import Backbone, usual_window
 from segkit.features.base import LEAST_PARTS, Channel, FeatureMaps, FilterBank, TiledBank, as_image
-from segkit.features.folds import cells_of, count_classes, guarded, held_out_pixels
+from segkit.features.folds import GUARD, cells_of, count_classes, guarded, held_out_pixels
 from segkit.features.networks import Pyramid, scales_of
 from segkit.features.shrinking import LEAST_SIDE, shrink, shrink_ids, useful_scales
 from segkit.features.tiles import Tile, cut
@@ -102,7 +102,8 @@ class TunedBank(TiledBank):
         training image has a side of fewer than 64 pixels there, or the annotated regions are less than 16 pixels wide.
     n_folds : int, default=3
         Folds of the annotated images; a network at each scale is trained without each of them. Of two images each is a fold,
-        and of a single one two sets of blocks are. Where there are two folds a third network sees all.
+        and of a single one two sets of blocks are. An image that alone holds a class is in two folds, a half each. Where
+        there are two folds a third network sees all.
     n_steps : int, default=1200
         Training steps for each fold, shared equally by its networks: fewer scales are trained for longer.
     symmetries : bool, default=True
@@ -218,9 +219,9 @@ class TunedBank(TiledBank):
             for fold, masks in enumerate(held_out)
         ]
         initial = self._initial_weights()
-        saved = Checkpoint(checkpoint, self._digest(arrays, targets, networks, initial))
+        saved = Checkpoint(checkpoint, self._digest(arrays, targets, networks, held_out, initial))
         if not saved.finished:
-            most_threads = self._most_threads(len(networks), arrays[0].shape[2])
+            most_threads = self._most_threads(len(networks), arrays)
             trainings = Trainings(
                 [*self._start_all(arrays, targets, n_parts, held_out, initial)], most_threads
             )
@@ -436,16 +437,16 @@ class TunedBank(TiledBank):
         n_values = sum(number / stride**2 for number, stride in zip(*levels_of(self.network), strict=True))
         return max(_BYTES_OF_OTHERS, _BYTES_OF_VALUE * n_values)
 
-    def _most_threads(self, n_networks: int, n_image_channels: int) -> int:
+    def _most_threads(self, n_networks: int, images: Sequence[FloatArray]) -> int:
         """Count the threads whose steps fit into memory beside the networks; refuse to train if none does."""
         import torch
 
         if torch_device().type != "cpu":  # what a card lacks it tells itself
             return n_networks
         with torch.device("meta"):
-            weights = self._build(n_image_channels, None).state_dict().values()
+            weights = self._build(images[0].shape[2], None).state_dict().values()
         kept = n_networks * _TIMES_WEIGHTS * sum(value.nbytes for value in weights)
-        of_thread = int(_TIMES_ON_THE_WAY * self._bytes_on_the_way * BATCH_SIZE * CROP**2)
+        of_thread = int(_TIMES_ON_THE_WAY * self._bytes_on_the_way * BATCH_SIZE * _crop(images) ** 2)
         require_bytes(
             kept + of_thread,
             what=f"training of {count(n_networks, 'network')}",
@@ -539,9 +540,7 @@ class TunedBank(TiledBank):
             network = (
                 self._build(images[0].shape[2], initial).to(device).to(memory_format=torch.channels_last)
             )
-        shortest = min(side for image in images for side in image.shape[:2])
-        crop = min(CROP, max(LEAST_SIDE, shortest // 32 * 32))
-        sampler = CropSampler(images, targets, crop=crop, augment=True)
+        sampler = CropSampler(images, targets, crop=_crop(images), augment=True)
         encoder = {id(weight) for weight in network.encoder.parameters()}
         rest = [weight for weight in network.parameters() if id(weight) not in encoder]
         optimiser = torch.optim.AdamW(
@@ -635,6 +634,7 @@ class TunedBank(TiledBank):
         images: Sequence[FloatArray],
         ids: Sequence[IdArray],
         members: Sequence[_Member],
+        held_out: Sequence[Sequence[NDArray[np.bool_]]],
         initial: Weights | None,
     ) -> str:
         """Compute the sha256 of all that affects training; the place of the weights does not."""
@@ -644,16 +644,27 @@ class TunedBank(TiledBank):
             state = self._build(images[0].shape[2], None).state_dict()
         shapes = {name: tuple(value.shape) for name, value in state.items()}
         names = [member.name for member in members]
-        constants = CROP, BATCH_SIZE, ENCODER_RATE, RATE, WEIGHT_DECAY, AVERAGE, RISE, _WEIGHT_OF_DEPTH
+        constants = (
+            _crop(images),
+            GUARD,
+            BATCH_SIZE,
+            ENCODER_RATE,
+            RATE,
+            WEIGHT_DECAY,
+            AVERAGE,
+            RISE,
+            _WEIGHT_OF_DEPTH,
+        )
         options = repr([self.network, self._n_steps, self.random_state, names, shapes, constants])
         arrays: dict[str, NDArray[Any]] = {"options": np.frombuffer(options.encode(), dtype=np.uint8)}
         arrays |= {
-            f"weights/{name}": value.numpy()
+            f"weights/{name}": value.detach().float().numpy()
             for name, value in (initial or {}).items()
             if isinstance(value, torch.Tensor)  # the network refuses others
         }
         for index, (image, mask) in enumerate(zip(images, ids, strict=True)):
             arrays |= {f"image{index}": image, f"mask{index}": mask}
+            arrays |= {f"held_out{index}/{fold}": masks[index] for fold, masks in enumerate(held_out)}
         return digest_arrays(arrays)
 
 
@@ -671,6 +682,12 @@ class _KnownMaps(TunedBank):
             if own.indices.size:
                 offset = tuple(np.broadcast_to(own.offset, 2) - corner)
                 yield replace(own, offset=offset)
+
+
+def _crop(images: Sequence[FloatArray]) -> int:
+    """Side of the crops of images."""
+    shortest: int = min(side for image in images for side in image.shape[:2])
+    return min(CROP, max(LEAST_SIDE, shortest // 32 * 32))
 
 
 def _in_training(member: str) -> tuple[float, bool, int, str]:

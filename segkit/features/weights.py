@@ -133,6 +133,11 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
                 state = load_file(path)
             case _:
                 state = dict(torch.load(path, map_location="cpu", weights_only=True))
+        odd = [
+            name
+            for name, value in state.items()
+            if isinstance(value, torch.Tensor) and not value.isfinite().all()
+        ]
     except (ValueError, OSError, SafetensorError, RuntimeError, TypeError, EOFError, BadZipFile) as error:
         raise WeightsError(
             f"weights {path} cannot be read ({str(error).splitlines()[0]}): get the file again"
@@ -141,9 +146,8 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
         raise WeightsError(
             f"weights {path} hold more than arrays and were not opened: save a state_dict"
         ) from error
-    for name, value in state.items():
-        if isinstance(value, torch.Tensor) and not value.isfinite().all():
-            raise WeightsError(f"weights {path}: {name} holds values that are not finite: get the file again")
+    if odd:
+        raise WeightsError(f"weights {path}: {odd[0]} holds values that are not finite: get the file again")
     return state
 
 

@@ -214,10 +214,7 @@ class Checkpoint:
     def restore(self, training: Training | Trainings) -> None:
         """Let a new training go on from what the file holds of it, once."""
         if self._state is not None:
-            try:
-                training.load_state_dict(self._state)
-            except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
-                raise self._unreadable() from error
+            training.load_state_dict(self._state)
             self._state = None
 
     def save(self, training: Training | Trainings | None = None) -> None:
@@ -245,19 +242,18 @@ class Checkpoint:
                     raise BadZipFile
             # weights_only: a file that would execute code is refused.
             content = torch.load(path, map_location="cpu", weights_only=True)
+        except MemoryError:
+            raise
         except Exception as error:  # odd bytes make torch's reader fail in many ways
-            raise self._unreadable() from error
+            raise ConfigError(
+                f"checkpoint {path} cannot be read: delete it to train from the start, or give another path"
+            ) from error
         if not isinstance(content, dict) or content.get("digest") != self._digest:
             raise ConfigError(
                 f"checkpoint {path} comes from other images, masks or options, or another segkit: "
                 f"repeat that training, or delete the file to train from the start"
             )
         return content
-
-    def _unreadable(self) -> ConfigError:
-        return ConfigError(
-            f"checkpoint {self._path} cannot be read: delete it to train from the start, or give another path"
-        )
 
 
 def cross_entropy(scores: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

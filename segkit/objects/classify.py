@@ -115,8 +115,8 @@ def classify_objects(objects: pd.DataFrame, named: pd.DataFrame) -> ClassifiedOb
     The classifier is `segkit.classifier.LinearSVM` with balanced classes, on measurements of mean 0 and standard deviation
     1. Decisions become probabilities by a logistic curve that is fitted to held-out decisions (J. Platt, 1999); without
     any, ``class_probability`` is empty. It is that of the class which is given. A named object keeps the class of its name,
-    however probable. Balanced classes find objects of a rare
-    class, at the price of others that are taken for them: then it may be below one half.
+    however probable. Balanced classes find objects of a rare class, at the price of others that are taken for them: then it
+    may be below one half.
     """
     _check_columns(objects, _KEY, "the table of objects")
     _check_columns(named, [*_KEY, "class"], "the table of named objects")

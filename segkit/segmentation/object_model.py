@@ -75,7 +75,7 @@ class ObjectModel:
         if self.scores is None or not self.scores.n_true:
             return (
                 "How far the count is off is not known: number the objects of three images or more to learn it, and train "
-                "with --set data.masks=instances if each image holds one."
+                "with --set data.masks=instances if each image holds a single object."
             )
         n_true, n_found, n_counted = self.scores.n_true, self.scores.n_found, self.scores.n_predicted
         error = (n_counted - n_true) / n_true

@@ -59,23 +59,31 @@ def test_images_of_one_class_each_are_halved():
         assert not none.any()
 
 
-def test_images_are_halved_if_a_class_is_in_one_of_them_only():
+def test_an_image_that_alone_holds_a_class_is_halved_and_others_are_not():
     ids = [mask_of(1, 2, side=96), mask_of(1, side=96), mask_of(1, side=96)]
-    assert learnt(ids, held_out_pixels(ids, 3)) == [{0, 1, 2}] * 3
-    # but whole ones are held out where halves tell no more: here another class is a dot
+    folds = held_out_pixels(ids, 3)
+    assert learnt(ids, folds) == [{0, 1, 2}] * 3
+    shares = np.array([[mask.mean() for mask in fold] for fold in folds])
+    np.testing.assert_array_equal(shares.sum(axis=0), 1)
+    assert sorted(shares[:, 0]) == [0, 0.5, 0.5]
+    assert np.isin(shares[:, 1:], (0, 1)).all()
+    # it stays whole where halves would not show the class: here a dot
     ids[0][4:8], ids[0][5, 5] = 0, 2
     folds = held_out_pixels(ids, 3)
     assert all(mask.all() or not mask.any() for fold in folds for mask in fold)
-    assert min(map(len, learnt(ids, folds))) == 2
+    assert sorted(map(len, learnt(ids, folds))) == [2, 3, 3]
 
 
-def test_an_object_within_a_block_is_cut():
-    ids = np.zeros((128, 128), dtype=np.uint8)
-    ids[36:60, 36:60] = 1
+@pytest.mark.parametrize("place", [10, 36, 300])
+def test_an_object_within_a_block_is_cut(place):
+    ids = np.zeros((400, 400), dtype=np.uint8)
+    ids[place : place + 40, place : place + 40] = 1
+    ids[0, 399] = 1  # a stray pixel shows nothing
     folds = held_out_pixels([ids], 3)
     assert learnt([ids], folds) == [{0, 1}] * 3
-    # both halves hold the object in part
-    assert [int(ids[~out].sum()) for [out] in folds] == [288, 288, 576]
+    # each half shows what the guard leaves of it
+    assert [int(ids[~guarded(out)].sum()) // 40 for [out] in folds] == [8, 8, 40]
+    assert all(0.4 < out.mean() < 0.6 for [out] in folds[:2])
 
 
 @pytest.mark.parametrize(

@@ -820,14 +820,23 @@ def test_training_stays_below_the_memory_limit(monkeypatch):
     """Networks are kept whole; each thread needs memory for its step, and fewer work if it is short."""
     bank = TunedBank(**OPTIONS)
     of_network = 6 * sum(value.nbytes for value in bank._build(3, None).state_dict().values())
-    of_thread = 4 * 300 * 4 * 192**2
+    images, masks = pictures(2, (70, 200))
+    of_thread = 4 * 300 * 4 * 64**2
     for n_threads in (1, 2, 3):
         enough = 2 * of_network + n_threads * of_thread
         for name in ("segkit.features.tuned.bytes_left", "segkit._common.memory.bytes_left"):
             monkeypatch.setattr(name, lambda enough=enough: enough)
-        assert bank._most_threads(2, 3) == n_threads
+        assert bank._most_threads(2, images) == n_threads
     monkeypatch.setattr("segkit._common.memory.bytes_left", lambda: 2 * of_network)
     with pytest.raises(
         InputError, match=r"training of 3 networks: needs .* raise --memory-limit .* train fewer"
     ):
-        bank.fit(*pictures(1))
+        bank.fit(images, masks)
+
+    def stop(_trainings, most_threads):
+        raise KeyboardInterrupt(most_threads)
+
+    monkeypatch.setattr("segkit.networks.training.Trainings", stop)
+    monkeypatch.setattr(bank, "_most_threads", lambda *_: 7)
+    with pytest.raises(KeyboardInterrupt, match="7"):
+        bank.fit(images, masks)

@@ -328,15 +328,6 @@ def test_another_file_is_refused_in_one_line_and_left(write, message, tmp_path):
     assert path.exists()
 
 
-@pytest.mark.parametrize("state", ["text", [], {}, {"network": {}}])
-def test_a_checkpoint_of_something_odd_is_refused(state, tmp_path):
-    path = tmp_path / "net.pt"
-    torch.save({"digest": "digest", "finished": [], "training": state}, path)
-    for new in (training(), Trainings([training()])):
-        with pytest.raises(ConfigError, match=r"net\.pt cannot be read: delete it"):
-            Checkpoint(path, "digest").restore(new)
-
-
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_no_more_threads_work_than_fit(n_threads):
     """Of four threads that may work."""

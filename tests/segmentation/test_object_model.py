@@ -440,7 +440,7 @@ def test_what_is_known_of_objects_is_told(splitter, source, told):
     assert model.rule == told
     unknown = (
         "How far the count is off is not known: number the objects of three images or more to learn it, and train with "
-        "--set data.masks=instances if each image holds one."
+        "--set data.masks=instances if each image holds a single object."
     )
     assert model.summarise() == f"Objects: {told} {unknown}"
 
