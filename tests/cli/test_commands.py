@@ -674,7 +674,7 @@ def test_objects_from_masks_that_number_them_to_tables(tmp_path, segkit):
             ["--split", "some"],
             "split 'some': give more, less, or the depth of the valley between two objects",
         ),
-        (["--split", "-1"], "depth=-1.0: give a number from 0"),
+        (["--split", "-1"], "split '-1': give more, less, or the depth"),
         (["--split", "more", "--set", "objects.depth=1"], "are two depths: leave one out"),
         (["--set", "objects.depth=deep"], "objects.depth='deep'"),
         (
