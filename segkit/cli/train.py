@@ -186,7 +186,7 @@ def _suggest(images: Sequence[FloatArray]) -> list[str]:
     auto = ". --config auto compares all that is ready here" if len(_banks_at_hand(images)) > 1 else ""
     return [
         f"Worth a try: --config tuned trains networks on your images ({'; '.join(needs)}). With five images it raised the "
-        f"mean IoU of ten sets {GAIN_OF_NETWORKS}{auto}"
+        f"mean IoU of ten image sets {GAIN_OF_NETWORKS}{auto}"
     ]
 
 

@@ -46,16 +46,15 @@ def held_out_pixels(ids: Sequence[IdArray], n_folds: int) -> list[list[NDArray[n
 
 def _halve(mask: IdArray, classes: NDArray[np.intp]) -> NDArray[np.bool_]:
     """Halve an image so that both halves show these classes: by blocks, or through the rarest one; all of it if none do."""
-    row, col = (np.asarray(place) for place in np.indices(mask.shape))
     whole = np.ones(mask.shape, dtype=bool)
     if not classes.size:
         return whole
+    row, col = (np.asarray(place) for place in np.indices(mask.shape))
     block = block_folds(row, col, mask.shape)
     halves = [np.isin(block, (0, other)) for other in (1, 2, 3)]
     rarest = mask == min(classes, key=lambda label: np.count_nonzero(mask == label))
-    around = np.ones(mask.shape, dtype=bool)
+    around, near = whole.copy(), 2 * _width(mask.shape)
     for place in (row, col):
-        near = 2 * _width(mask.shape)
         around &= (place >= place[rarest].min() - near) & (place <= place[rarest].max() + near)
     halves += [np.where(around, place > np.median(place[rarest]), halves[0]) for place in (row, col)]
 

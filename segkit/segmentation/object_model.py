@@ -74,8 +74,8 @@ class ObjectModel:
             return "These settings were changed by hand: how far the count is off is not known."
         if self.scores is None or not self.scores.n_true:
             return (
-                "How far the count is off is not known: number the objects of three images or more to learn it, and train "
-                "with --set data.masks=instances if each image holds a single object."
+                "How far the count is off is not known: number the objects of three images or more to learn it. If each "
+                "image holds a single object, train with --set data.masks=instances."
             )
         n_true, n_found, n_counted = self.scores.n_true, self.scores.n_found, self.scores.n_predicted
         error = (n_counted - n_true) / n_true

@@ -101,7 +101,7 @@ def test_what_tuned_networks_need_is_told_where_no_bank_is_named(folder, weights
     def last(*options):
         return train(segkit, folder, *SMALL, *options)[1].splitlines()[-1]
 
-    gain = f"). With five images it raised the mean IoU of ten sets {GAIN_OF_NETWORKS}"
+    gain = f"). With five images it raised the mean IoU of ten image sets {GAIN_OF_NETWORKS}"
     assert last() == f"{start}; 14 MB are downloaded once{gain}"
     weights()
     assert last("--overwrite").endswith(f"once{gain}. --config auto compares all that is ready here")

@@ -439,8 +439,8 @@ def test_what_is_known_of_objects_is_told(splitter, source, told):
     model = ObjectModel(splitter, source)
     assert model.rule == told
     unknown = (
-        "How far the count is off is not known: number the objects of three images or more to learn it, and train with "
-        "--set data.masks=instances if each image holds a single object."
+        "How far the count is off is not known: number the objects of three images or more to learn it. If each image "
+        "holds a single object, train with --set data.masks=instances."
     )
     assert model.summarise() == f"Objects: {told} {unknown}"
 
