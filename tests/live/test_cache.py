@@ -138,8 +138,8 @@ for turn in range(60):
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     programs = [subprocess.Popen(command, env=environment) for _ in range(2)]
     assert [program.wait() for program in programs] == [0, 0]
-    size = sum(path.stat().st_size for path in tmp_path.rglob("*.npy"))
-    assert size <= 4 * 6_600  # both may add one at the same time
+    # two and a new one, and both may add one at the same time
+    assert 1 <= len(list(tmp_path.rglob("*.npy"))) <= 4
 
 
 def test_a_full_disk_gives_the_maps_back_with_one_warning(tmp_path, monkeypatch):
