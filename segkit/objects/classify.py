@@ -165,6 +165,7 @@ def classify_table(
     """Classify the objects of a CSV file by those named in a file; write ``objects.csv`` and ``images.csv`` to a folder.
 
     Names are in another CSV file, or are the classes that objects were given in QuPath: GeoJSON, of an image or a folder.
+    Of a table with a column ``checked``, as that of an annotation session, the objects that a person checked are named.
     """
     output, places = Path(output), [Path(OBJECTS_FILE), Path(IMAGES_FILE)]
     files = [output / place for place in places]
@@ -213,7 +214,8 @@ def _read_names(path: Path, objects: pd.DataFrame) -> pd.DataFrame:
     elif path.suffix.lower() in (".geojson", ".json"):
         files = {name_of(Path(path.name)): path}
     else:
-        return _read(path)
+        named = _read(path)
+        return named[named["checked"] == "yes"] if "checked" in named else named
     given = [
         (image, outline.name.strip(), outline.class_name.strip())
         for image, file in files.items()

@@ -18,6 +18,9 @@ from segkit.objects.shapes import Runs, add_up, axes, hull_areas, moments, perim
 Table = dict[str, NDArray[Any]]
 # Minor axis in pixels below which an object is a line, or a few pixels.
 _THIN = 2
+# Standard deviation of the Gaussian whose derivatives are the gradient, and the farthest pixel that they look at.
+_SCALE = 2
+REACH = 4 * _SCALE
 
 
 def measure(
@@ -59,8 +62,10 @@ def measure(
           is below 2 pixels;
         - ``nearest_distance``, from the centroid to the nearest other one, NaN for a single object;
         - ``touches_border``, whether the border of the image may cut the object;
-        - ``intensity_mean``, ``intensity_std`` and ``intensity_sum`` of an image (H, W); ``intensity_mean-0``, ... of
-          each channel of an image (H, W, C), or ``intensity_mean_DAPI``, ... where `channels` names them;
+        - ``intensity_mean``, ``intensity_std``, ``intensity_sum`` and ``intensity_gradient`` of an image (H, W);
+          ``intensity_mean-0``, ... of each channel of an image (H, W, C), or ``intensity_mean_DAPI``, ... where `channels`
+          names them. The last is the mean size of the gradient, in values per pixel, by derivatives of a Gaussian of
+          standard deviation 2 pixels: low for smooth or blurred objects;
         - ``probability``, the mean over the object, and ``class``, where given;
         - ``area_um2``, ``perimeter_um``, ``centroid_um-0``, ``centroid_um-1``, ``axis_major_length_um``,
           ``axis_minor_length_um`` and ``nearest_distance_um`` where the pixel size is known. Perimeter and circularity are
@@ -198,20 +203,28 @@ def _nearest(points: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def measure_intensities(
-    image: NDArray[Any], inside: NDArray[np.bool_], owner: NDArray[np.intp], runs: Runs, names: Sequence[str]
+    image: NDArray[Any],
+    inside: NDArray[np.bool_],
+    owner: NDArray[np.intp],
+    runs: Runs,
+    names: Sequence[str],
+    core: tuple[slice, slice] = (slice(None), slice(None)),
 ) -> Table:
-    """Compute mean, standard deviation and sum of each channel."""
+    """Compute mean, standard deviation, sum and mean gradient of each channel; objects may lie in a core of the image."""
     planes, ends = (
         ([image], [""]) if image.ndim == 2 else (list(np.moveaxis(image, 2, 0)), _ends(names, image.shape[2]))
     )
-    means, deviations, sums = {}, {}, {}
-    for name, channel in zip(ends, planes, strict=True):
-        pixels = channel[inside].astype(np.float64)
-        sums[f"intensity_sum{name}"] = total = add_up(pixels, owner, runs.n_objects)
-        mean = total / runs.areas
+    means, deviations, sums, gradients = {}, {}, {}, {}
+    for end, plane in zip(ends, planes, strict=True):
+        channel = plane.astype(np.float64)
+        pixels = channel[core][inside]
+        sums[f"intensity_sum{end}"] = total = add_up(pixels, owner, runs.n_objects)
+        means[f"intensity_mean{end}"] = mean = total / runs.areas
         variance = add_up((pixels - mean[owner]) ** 2, owner, runs.n_objects) / runs.areas
-        means[f"intensity_mean{name}"], deviations[f"intensity_std{name}"] = mean, np.sqrt(variance)
-    return means | deviations | sums
+        deviations[f"intensity_std{end}"] = np.sqrt(variance)
+        steep = ndimage.gaussian_gradient_magnitude(channel, _SCALE, truncate=REACH / _SCALE)[core][inside]
+        gradients[f"intensity_gradient{end}"] = add_up(steep, owner, runs.n_objects) / runs.areas
+    return means | deviations | sums | gradients
 
 
 def _ends(names: Sequence[str], n_channels: int) -> list[str]:

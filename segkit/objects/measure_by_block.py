@@ -15,16 +15,16 @@ from segkit._common.memory import bytes_left
 from segkit.images.polygons import Polygon, trace
 from segkit.images.pyramids import OnDisk
 from segkit.objects.by_block import Region, Window, side_of_blocks
-from segkit.objects.measure import Table, measure_distances, measure_intensities, measure_shapes
+from segkit.objects.measure import REACH, Table, measure_distances, measure_intensities, measure_shapes
 from segkit.objects.shapes import Runs, add_up, perimeters
 
-# Pixels on each side that the perimeter of an object in a block depends on.
-_FRAME = 2
+# Pixels on each side that the gradient in a block depends on; the perimeter needs two.
+_FRAME = REACH
 _BYTES_OF_TRACING = 100
 
 
 class Pixels(NamedTuple):
-    """What is measured in a block: the image as it is stored, the probability of the foreground, and class ids."""
+    """What is measured in a block: the image around it as it is stored, probabilities of the foreground, class ids."""
 
     image: NDArray[Any]
     probability: NDArray[Any]
@@ -35,7 +35,7 @@ def measure_by_block(
     labels: OnDisk,
     n_objects: int,
     blocks: Sequence[Region],
-    look: Callable[[int], Pixels],
+    look: Callable[[int, Region], Pixels],
     *,
     n_classes: int,
     pixel_size: tuple[float, float] | None = None,
@@ -52,7 +52,8 @@ def measure_by_block(
     blocks : sequence of pairs of slices
         Rows and columns that cover the image, row of blocks by row of blocks.
     look : callable
-        ``look(number)`` reads what is to be measured in a block that holds objects.
+        ``look(number, around)`` reads what is to be measured in a block that holds objects; the image in the region around
+        it.
     n_classes : int
         Class ids are below.
     pixel_size, channels
@@ -94,17 +95,25 @@ class _Sums:
     perimeters: NDArray[np.float64]
     probability: NDArray[np.float64]
     classes: NDArray[np.int64]
-    # of each channel: mean, sum, and sum of squared differences from the mean
+    # of each channel: mean, sum, sum of squared differences from the mean, and sum of gradients
     means: dict[str, NDArray[np.float64]]
     totals: dict[str, NDArray[np.float64]]
     squares: dict[str, NDArray[np.float64]]
+    gradients: dict[str, NDArray[np.float64]]
 
     @classmethod
     def of(cls, n_objects: int, n_classes: int) -> _Sums:
         """Start with nothing."""
         n = n_objects + 1
         return cls(
-            np.zeros(n, np.int64), np.zeros(n), np.zeros(n), np.zeros((n, n_classes), np.int64), {}, {}, {}
+            np.zeros(n, np.int64),
+            np.zeros(n),
+            np.zeros(n),
+            np.zeros((n, n_classes), np.int64),
+            {},
+            {},
+            {},
+            {},
         )
 
     def add(self, ids: NDArray[np.int64], n_pixels: NDArray[np.int64], measured: Table) -> None:
@@ -113,7 +122,7 @@ class _Sums:
         after = before + n_pixels
         for name in (name for name in measured if name.startswith("intensity_mean")):
             end = name.removeprefix("intensity_mean")
-            for sums in (self.means, self.totals, self.squares):
+            for sums in (self.means, self.totals, self.squares, self.gradients):
                 sums.setdefault(end, np.zeros(self.n_pixels.size))
             # means and variances of two parts joined (Chan, Golub and LeVeque, 1979)
             apart = measured[name] - self.means[end][ids]
@@ -121,6 +130,7 @@ class _Sums:
             within = measured[f"intensity_std{end}"] ** 2 * n_pixels
             self.squares[end][ids] += within + apart**2 * before * n_pixels / after
             self.totals[end][ids] += measured[f"intensity_sum{end}"]
+            self.gradients[end][ids] += measured[f"intensity_gradient{end}"] * n_pixels
         self.n_pixels[ids] = after
 
     def table(self) -> Table:
@@ -132,13 +142,14 @@ class _Sums:
             **{f"intensity_mean{end}": means[own] for end, means in self.means.items()},
             **{f"intensity_std{end}": values for end, values in deviations.items()},
             **{f"intensity_sum{end}": totals[own] for end, totals in self.totals.items()},
+            **{f"intensity_gradient{end}": totals[own] / n_pixels for end, totals in self.gradients.items()},
             "probability": self.probability[own] / n_pixels,
             "class": self.classes[own].argmax(axis=1),
         }
 
 
 def _look_at(
-    labels: OnDisk, region: Region, sums: _Sums, look: Callable[[], Pixels], channels: Sequence[str]
+    labels: OnDisk, region: Region, sums: _Sums, look: Callable[[Region], Pixels], channels: Sequence[str]
 ) -> Iterator[NDArray[np.int64]]:
     """Add what is in a block to the sums, and return its runs: object, row, first column and the one after the last."""
     window = Window(*region, labels.shape).grown(*[_FRAME] * 4)
@@ -148,11 +159,11 @@ def _look_at(
     if not part.any():
         return
     runs, inside = Runs.of(part), part > 0
-    ids, owner, pixels = runs.ids, runs.of_pixels(), look()
+    ids, owner, pixels = runs.ids, runs.of_pixels(), look(window.region)
     sums.perimeters[ids] += perimeters(np.where(np.isin(framed, ids), framed, 0), ids, core)
     sums.probability[ids] += add_up(pixels.probability[inside], owner, ids.size)
     np.add.at(sums.classes, (ids[owner], pixels.classes[inside]), 1)
-    sums.add(ids, runs.areas, measure_intensities(pixels.image, inside, owner, runs, channels))
+    sums.add(ids, runs.areas, measure_intensities(pixels.image, inside, owner, runs, channels, core))
     row, col = (side.start for side in region)
     yield np.stack([ids[runs.owner], runs.row + row, runs.start + col, runs.stop + col])
 

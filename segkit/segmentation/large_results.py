@@ -23,7 +23,7 @@ from segkit.images.large_image import Grid, LargeImage
 from segkit.images.pixel_size import GIVEN
 from segkit.images.polygons import Polygon
 from segkit.images.pyramids import OnDisk, Pyramid, write_pyramid
-from segkit.objects.by_block import Make, split_by_block
+from segkit.objects.by_block import Make, Region, split_by_block
 from segkit.objects.measure import Table
 from segkit.objects.measure_by_block import Pixels, measure_by_block, trace_by_block
 from segkit.objects.pictures import write_object_overlay
@@ -163,8 +163,8 @@ class RegionResults:
         write_pyramid(self.staging / extras["objects"][0], Pyramid(labels, self.grid), label_name=_NAME)
         regions = [tile.core for tile in self.tiles]
 
-        def look(number: int) -> Pixels:
-            picture = self.image.as_stored(regions[number])
+        def look(number: int, around: Region) -> Pixels:
+            picture = self.image.as_stored(around)
             decisions = np.load(place_of(self.folder, number))
             of_parts = [part for _, part in self._in_parts(decisions)]
             return Pixels(

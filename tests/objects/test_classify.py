@@ -124,6 +124,25 @@ def test_of_a_class_with_one_object_nothing_can_be_held_out(tables, tmp_path):
     assert {row["class"] for row in rows} == {"lymphocyte", "tumour"}
 
 
+def test_objects_that_a_person_checked_are_named_by_their_table(tables, tmp_path):
+    objects, truth = tables
+    table = pd.read_csv(objects, dtype={"image": str, "label": str})
+    keys = list(zip(table["image"], table["label"], strict=True))
+    named = some(truth, 2)
+    table["class"] = [named.get(key, "tumour") for key in keys]  # that of the pixels, where nobody has looked
+    table["checked"] = ["yes" if key in named else "no" for key in keys]
+    table.to_csv(tmp_path / "session.csv", index=False)
+    found = classify_table(tmp_path / "session.csv", tmp_path / "session.csv", tmp_path / "out")
+    assert found.n_named == {"lymphocyte": 6, "tumour": 6}
+    rows = read(tmp_path / "out" / "objects.csv")
+    assert {(row["image"], row["label"]): row["class"] for row in rows} == truth
+    assert [row["pixel_class"] for row in rows] == table["class"].tolist()
+    assert "checked" not in found.features
+    with pytest.raises(InputError, match="0 classes; name some"):
+        table.assign(checked="no").to_csv(tmp_path / "none.csv", index=False)
+        classify_table(tmp_path / "session.csv", tmp_path / "none.csv", tmp_path / "out", overwrite=True)
+
+
 def test_noise_is_not_told_apart(rng):
     table = pd.DataFrame(
         {"image": "a", "label": range(200), "area": rng.random(200), "solidity": rng.random(200)}

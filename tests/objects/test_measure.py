@@ -68,16 +68,30 @@ def test_every_column_is_that_of_scikit_image(make, rng):
     for name, column in expected.items():
         assert found[name].dtype == column.dtype, name
         np.testing.assert_allclose(found[name], column, atol=1e-6, err_msg=name)
-    sums = {name for name in found if name.startswith("intensity_sum")}
-    assert set(found) - set(expected) == {"touches_border", "circularity", "nearest_distance"} | sums
-    for name in sums:
-        end = name.removeprefix("intensity_sum")
+    ends = {name.removeprefix("intensity_sum") for name in found if name.startswith("intensity_sum")}
+    more = {f"intensity_{kind}{end}" for kind in ("sum", "gradient") for end in ends}
+    assert len(ends) == (image.shape[2] if n_channels else 1)
+    assert set(found) - set(expected) == {"touches_border", "circularity", "nearest_distance"} | more
+    for end in ends:
         channel = image if not end else image[:, :, int(end[1:])]
-        np.testing.assert_allclose(found[name], ndimage.sum(channel, labels, found["label"]))
+        np.testing.assert_allclose(found[f"intensity_sum{end}"], ndimage.sum(channel, labels, found["label"]))
+        down, right = (ndimage.gaussian_filter(channel, 2, order) for order in ((1, 0), (0, 1)))
+        steep = ndimage.mean(np.hypot(down, right), labels, found["label"])
+        np.testing.assert_allclose(found[f"intensity_gradient{end}"], steep)
     with np.errstate(divide="ignore", invalid="ignore"):
         round_ = np.minimum(1, 4 * np.pi * expected["area"] / expected["perimeter"] ** 2)
     is_thin = expected["axis_minor_length"] < 2
     np.testing.assert_allclose(found["circularity"], np.where(is_thin, np.nan, round_))
+
+
+def test_the_gradient_of_a_slope_is_its_steepness_whatever_the_brightness():
+    rows, columns = np.indices((60, 60))
+    labels = np.zeros((60, 60), dtype=int)
+    labels[20:40, 20:40] = 1
+    for brightness in (0, 500):
+        found = measure(labels, (brightness + 3 * rows + 4 * columns).astype(np.uint16))
+        np.testing.assert_allclose(found["intensity_gradient"], 5, rtol=1e-3)
+    assert measure(labels, np.full((60, 60), 7))["intensity_gradient"] == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize("pixel_size", [0.5, (0.5, 0.5), (2.0, 0.3)])

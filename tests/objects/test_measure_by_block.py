@@ -40,12 +40,16 @@ def blocks(height, width):
     return list(product(rows, cols))
 
 
+def looked_at(pixels, region, around):
+    return Pixels(pixels.image[around], pixels.probability[region], pixels.classes[region])
+
+
 def measured(labels, pixels, regions, **options):
     return measure_by_block(
         labels,
         int(labels.max()),
         regions,
-        lambda number: Pixels(*(one[regions[number]] for one in pixels)),
+        lambda number, around: looked_at(pixels, regions[number], around),
         n_classes=3,
         **options,
     )
@@ -82,9 +86,9 @@ def test_only_blocks_with_objects_are_looked_at(scene):
     labels = np.where(np.arange(SHAPE[1]) < 50, labels, 0)
     seen, regions = [], blocks(70, 60)
 
-    def look(number):
+    def look(number, around):
         seen.append(number)
-        return Pixels(*(one[regions[number]] for one in pixels))
+        return looked_at(pixels, regions[number], around)
 
     measure_by_block(give_numbers(labels), len(np.unique(labels)) - 1, regions, look, n_classes=3)
     assert seen == [0, 3]
