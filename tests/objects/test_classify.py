@@ -138,8 +138,8 @@ def test_objects_that_a_person_checked_are_named_by_their_table(tables, tmp_path
     assert {(row["image"], row["label"]): row["class"] for row in rows} == truth
     assert [row["pixel_class"] for row in rows] == table["class"].tolist()
     assert "checked" not in found.features
+    table.assign(checked="no").to_csv(tmp_path / "none.csv", index=False)
     with pytest.raises(InputError, match="0 classes; name some"):
-        table.assign(checked="no").to_csv(tmp_path / "none.csv", index=False)
         classify_table(tmp_path / "session.csv", tmp_path / "none.csv", tmp_path / "out", overwrite=True)
 
 
