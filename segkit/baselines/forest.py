@@ -238,11 +238,12 @@ class NearestBank(FilterBank):
         ids: Sequence[IdArray] | None = None,
         *,
         parts: Sequence[IdArray] | None = None,
+        groups: NDArray[np.intp] | None = None,
         progress: Progress = pass_on,
         checkpoint: Path | None = None,
     ) -> Self:
         """Fit the bank."""
-        self.bank.fit(images, ids, parts=parts, progress=progress, checkpoint=checkpoint)
+        self.bank.fit(images, ids, parts=parts, groups=groups, progress=progress, checkpoint=checkpoint)
         return self
 
     def channels(self, n_image_channels: int = 3) -> tuple[Channel, ...]:

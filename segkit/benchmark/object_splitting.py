@@ -30,6 +30,7 @@ class Annotated(NamedTuple):
     """An image with its mask of classes, and its objects if masks number them."""
 
     stem: str
+    file: str
     image: NDArray[np.float32]
     mask: NDArray[Any]
     instances: LabelArray | None = None
@@ -61,7 +62,7 @@ def read_annotated(
     for stem, (page, mask, _) in items.items():
         image = joined(page.around, n_channels or page.image.shape[2])
         instances = mask.labels.astype(np.int32) if objects else None
-        found.append(Annotated(stem, image, mask.classes if objects else mask.values, instances))
+        found.append(Annotated(stem, page.file, image, mask.classes if objects else mask.values, instances))
     return found
 
 

@@ -55,7 +55,12 @@ def run_unit(job: dict[str, Any]) -> dict[str, Any]:
     )
     further: dict[str, Any] = {}
     if isinstance(segmenter, Segmenter):
-        further = {"checkpoint": job["checkpoint"], "instances": annotated or None}
+        file_of = {item.stem: item.file for item in items}
+        further = {
+            "checkpoint": job["checkpoint"],
+            "instances": annotated or None,
+            "groups": [file_of[stem] for stem in job["train"]],
+        }
     resumed = job["checkpoint"] is not None and Path(job["checkpoint"]).exists()
     # Warnings become notes in the results, for nobody reads the output of this process.
     with warnings.catch_warnings(record=True) as caught:

@@ -112,6 +112,7 @@ def train(
                 dataset.images,
                 dataset.masks,
                 instances=dataset.instances,
+                groups=dataset.files,
                 label_map=dataset.label_map,
                 n_jobs=spread,
                 progress=follow,

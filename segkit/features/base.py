@@ -312,6 +312,7 @@ class FilterBank(BaseEstimator, ABC):
         ids: Sequence[NDArray[np.uint8]] | None = None,  # noqa: ARG002
         *,
         parts: Sequence[NDArray[np.uint8]] | None = None,  # noqa: ARG002
+        groups: NDArray[np.intp] | None = None,  # noqa: ARG002
         progress: Progress = pass_on,  # noqa: ARG002
         checkpoint: Path | None = None,  # noqa: ARG002
     ) -> Self:
@@ -319,6 +320,9 @@ class FilterBank(BaseEstimator, ABC):
 
         Where objects are annotated one by one, their parts (H, W) are given too: the background is 0, the rim
         1, the core has the last number, and pixels that are unlabelled in `ids` are so here.
+
+        Images of one number in `groups` (n_images,) are alike, such as planes of a stack: maps of an image come from filters
+        that did not learn from any of its group.
 
         A bank that takes its time writes its state to a checkpoint, and goes on from it. The file is left.
         """
@@ -449,13 +453,19 @@ class CompositeBank(TiledBank):
         ids: Sequence[NDArray[np.uint8]] | None = None,
         *,
         parts: Sequence[NDArray[np.uint8]] | None = None,
+        groups: NDArray[np.intp] | None = None,
         progress: Progress = pass_on,
         checkpoint: Path | None = None,
     ) -> Self:
         """Let a copy of each bank learn from the images; see `FilterBank.fit`."""
         self.banks_ = [
             clone(bank).fit(
-                images, ids, parts=parts, progress=progress, checkpoint=file_of_part(checkpoint, place)
+                images,
+                ids,
+                parts=parts,
+                groups=groups,
+                progress=progress,
+                checkpoint=file_of_part(checkpoint, place),
             )
             for place, bank in enumerate(self._given())
         ]

@@ -21,17 +21,22 @@ _FEWEST = 2
 _LEAST_SHARE = 0.05
 
 
-def held_out_pixels(ids: Sequence[IdArray], n_folds: int) -> list[list[NDArray[np.bool_]]]:
-    """Tell, for each network and image, which pixels are held out: whole images, but halves of one that alone holds a class.
+def held_out_pixels(
+    ids: Sequence[IdArray], n_folds: int, groups: NDArray[np.intp] | None = None
+) -> list[list[NDArray[np.bool_]]]:
+    """Tell, for each network and image, which pixels are held out: whole groups of images, or halves of a single holder.
+
+    An image that alone holds a class is halved.
 
     Networks that see one half only are few, and know little: a third one sees all.
     """
     holds = np.array([np.isin(np.arange(count_classes(ids)), mask) for mask in ids])
-    n_folds = max(2, min(n_folds, len(ids)))
+    dealt = deal_images(holds, max(2, min(n_folds, len(ids))), groups)
+    n_folds = max(2, int(dealt.max()) + 1)
     folds: list[list[NDArray[np.bool_]]] = [
         [np.zeros(mask.shape, dtype=bool) for mask in ids] for _ in range(n_folds)
     ]
-    for index, (mask, fold) in enumerate(zip(ids, deal_images(holds, n_folds), strict=True)):
+    for index, (mask, fold) in enumerate(zip(ids, dealt, strict=True)):
         alone = np.flatnonzero(holds[index] & (holds.sum(axis=0) == 1))
         half = _halve(mask, alone)
         folds[fold][index] = half

@@ -257,6 +257,7 @@ class OrbitBank(FilterBank):
         ids: Sequence[NDArray[np.uint8]] | None = None,  # noqa: ARG002
         *,
         parts: Sequence[NDArray[np.uint8]] | None = None,  # noqa: ARG002
+        groups: NDArray[np.intp] | None = None,  # noqa: ARG002
         progress: Progress = pass_on,  # noqa: ARG002
         checkpoint: Path | None = None,  # noqa: ARG002
     ) -> Self:

@@ -101,7 +101,8 @@ class TunedBank(TiledBank):
         Scales of the image, 1, 1/2, 1/3, ..., each with networks of its own. Coarse ones are left out if the smallest
         training image has a side of fewer than 64 pixels there, or the annotated regions are less than 16 pixels wide.
     n_folds : int, default=3
-        Folds of the annotated images; a network at each scale is trained without each of them. Of two images each is a fold,
+        Folds of the annotated images, or of groups of them; a network at each scale is trained without each of them. Of two
+        images each is a fold,
         and of a single one two sets of blocks are. An image that alone holds a class is in two folds, a half each. Where
         there are two folds a third network sees all.
     n_steps : int, default=1200
@@ -193,6 +194,7 @@ class TunedBank(TiledBank):
         ids: Sequence[IdArray] | None = None,
         *,
         parts: Sequence[IdArray] | None = None,
+        groups: NDArray[np.intp] | None = None,
         progress: Progress = pass_on,
         checkpoint: Path | None = None,
     ) -> Self:
@@ -211,7 +213,7 @@ class TunedBank(TiledBank):
         targets = ids
         if parts is not None and n_parts:
             targets = [_pair(*both, n_parts) for both in zip(ids, parts, strict=True)]
-        held_out = held_out_pixels(ids, self.n_folds)
+        held_out = held_out_pixels(ids, self.n_folds, groups)
         self.scales_ = useful_scales(sorted(scales_of(self.pyramid), reverse=True), ids, self.n_classes_)
         networks = [
             _Member(scale, fold, sees_all=not np.any([mask.any() for mask in masks]))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, fields
 from math import ceil, prod, sqrt
 from typing import Any
@@ -10,12 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from segkit.errors import InputError, count
 from segkit.images.labels import UNLABELLED
 
 IntArray = NDArray[np.intp]
 BLOCKS = 4
 # Labelled fraction of an image from which on its labels are taken to show how much of it each class covers.
 HALF = 0.5
+# Groups of images that each class must be in for groups to be held out.
+_FEWEST_GROUPS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,15 +93,16 @@ def fair_shares(available: Sequence[int], total: int) -> list[int]:
     return shares
 
 
-def assign_folds(sample: PixelSample, shapes: Sequence[tuple[int, int]], n_folds: int) -> IntArray:
-    """Fold of each pixel: whole images, or, of a single image, whole blocks of a 4 x 4 grid."""
+def assign_folds(
+    sample: PixelSample, shapes: Sequence[tuple[int, int]], n_folds: int, groups: IntArray | None = None
+) -> IntArray:
+    """Fold of each pixel: whole groups of images, or, of a single image, whole blocks of a 4 x 4 grid."""
     # neighbouring pixels are too alike to be held out one by one
-    groups = pixel_groups(sample, shapes)
     if len(shapes) == 1:
-        return groups
+        return pixel_groups(sample, shapes)
     holds = np.zeros((len(shapes), sample.label.max() + 1), dtype=bool)
     holds[sample.image, sample.label] = True
-    return np.asarray(deal_images(holds, n_folds)[groups])
+    return np.asarray(deal_images(holds, n_folds, groups)[sample.image])
 
 
 def pixel_groups(sample: PixelSample, shapes: Sequence[tuple[int, int]]) -> IntArray:
@@ -105,11 +110,34 @@ def pixel_groups(sample: PixelSample, shapes: Sequence[tuple[int, int]]) -> IntA
     return sample.image if len(shapes) > 1 else block_folds(sample.row, sample.col, shapes[0])
 
 
-def deal_images(holds: NDArray[np.bool_], n_folds: int) -> IntArray:
+def number_groups(classes: Sequence[Collection[int]], groups: Sequence[Hashable] | None) -> IntArray:
+    """Give each image the number of its group, or one of its own if none are given, or one alone holds a class."""
+    if groups is None:
+        return np.arange(len(classes))
+    if len(groups) != len(classes):
+        raise InputError(
+            f"{count(len(groups), 'group')} for {count(len(classes), 'image')}: give one for each"
+        )
+    holders = defaultdict[int, set[Hashable]](set)
+    for group, held in zip(groups, classes, strict=True):
+        for label in held:
+            holders[label].add(group)
+    if min(map(len, holders.values()), default=0) < _FEWEST_GROUPS:
+        return np.arange(len(classes))
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    return np.array([numbers[group] for group in groups], dtype=np.intp)
+
+
+def deal_images(holds: NDArray[np.bool_], n_folds: int, groups: IntArray | None = None) -> IntArray:
     """Fold of each image, of which `holds` (n_images, n_classes) tells the classes in it; -1 for images without any.
 
-    Class by class, the rarest first, the fold that has fewest images of it, then fewest at all.
+    Class by class, the rarest first, the fold that has fewest images of it, then fewest at all. Images of a group are
+    dealt as one.
     """
+    if groups is not None:
+        of_groups = np.zeros((groups.max() + 1, holds.shape[1]), dtype=bool)
+        np.logical_or.at(of_groups, groups, holds)
+        return deal_images(of_groups, n_folds)[groups]
     dealt = np.zeros((n_folds, holds.shape[1]), dtype=np.intp)
     fold = np.full(len(holds), -1)
     for label in np.argsort(holds.sum(axis=0), kind="stable"):

@@ -88,6 +88,7 @@ def hand_over(
         dataset.images,
         dataset.masks,
         instances=dataset.instances,
+        groups=dataset.files,
         label_map=dataset.label_map,
         progress=progress,
     )

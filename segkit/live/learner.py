@@ -20,7 +20,7 @@ from segkit.features import FeatureMaps
 from segkit.features.tiles import whole
 from segkit.features.views import View
 from segkit.images import UNLABELLED
-from segkit.images.sampling import HALF, PixelSample, assign_folds, fair_shares, pixel_groups
+from segkit.images.sampling import HALF, PixelSample, assign_folds, fair_shares, number_groups, pixel_groups
 from segkit.kernels import LinearGaussianMixture
 from segkit.live.doubts import Doubt, cut_into_pieces, rank_doubts
 from segkit.segmentation.dense import decide_in
@@ -129,6 +129,12 @@ class _Drawn:
     values: NDArray[np.uint8]
     shapes: list[tuple[int, int]]
     sparse: list[int]  # places of images of which less than half is labelled
+    of_images: IntArray  # group of each image: those of one are held out together
+
+    @property
+    def fold(self) -> IntArray:
+        """Fold of each pixel."""
+        return assign_folds(self.sample, self.shapes, N_FOLDS, self.of_images)
 
     @property
     def groups(self) -> IntArray:
@@ -143,6 +149,7 @@ class Learner:
     segmenter: Segmenter
     strides: NDArray[np.float64]
     read: Callable[[str, IntArray, IntArray], FloatArray]
+    file_of: Callable[[str], str]
     # of each image, rising flat indices of the pixels drawn last, and their features
     _known: dict[str, tuple[IntArray, FloatArray]] = field(default_factory=dict, init=False)
     _classifier: PixelClassifier | None = field(default=None, init=False)
@@ -177,10 +184,11 @@ class Learner:
                 drawn.X,
                 drawn.sample,
                 drawn.groups,
-                assign_folds(drawn.sample, drawn.shapes, N_FOLDS),
+                drawn.fold,
                 copy(model.classifier),
                 [self._penalty(len(drawn.shapes))],
                 pass_on,
+                of_images=drawn.of_images,
                 sparse=drawn.sparse,
             )
         choice = held_out.choose(self.segmenter.threshold)
@@ -199,7 +207,7 @@ class Learner:
         rows, cols = (np.concatenate([own[axis] for own in pieces.values()]) for axis in (0, 1))
         X = np.concatenate([self.read(key, own.rows, own.cols) for key, own in pieces.items()])
         sample = PixelSample(image, rows, cols, np.zeros_like(image), np.ones(image.size))
-        fold = assign_folds(drawn.sample, drawn.shapes, N_FOLDS)
+        fold = drawn.fold
         if len(drawn.shapes) == 1:
             fold_of = pixel_groups(sample, drawn.shapes)
         else:
@@ -283,7 +291,15 @@ class Learner:
         ]
         sparse = [place for place, one in enumerate(images.values()) if one.is_sparse]
         return _Drawn(
-            list(images), sample, np.concatenate(features), np.array(list(totals), np.uint8), shapes, sparse
+            list(images),
+            sample,
+            np.concatenate(features),
+            np.array(list(totals), np.uint8),
+            shapes,
+            sparse,
+            number_groups(
+                [one.counts.keys() & totals for one in images.values()], list(map(self.file_of, images))
+            ),
         )
 
     def _features(self, key: str, pixels: IntArray, width: int) -> FloatArray:

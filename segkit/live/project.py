@@ -93,6 +93,10 @@ class BaseProject(ABC):
     def objects(self) -> Path | None:
         """Folder of the checked objects; None if there is no folder."""
 
+    def file_of(self, key: str) -> str:
+        """Return the name of the file of an image, which the pages of a stack share."""
+        return self._entry(key).stem
+
     def _has_objects(self, key: str) -> bool:
         """Return whether objects of an image have been checked."""
         return self._drawings[key].has_objects

@@ -460,6 +460,7 @@ class LiveSession:
                 images=[with_channels(image, n_channels) for image in images.values()],
                 masks=list(masks.values()),
                 instances=numbered if any(map(np.any, numbered)) else None,
+                groups=[self.project.file_of(key) for key in masks],
                 label_map=LabelMap(options["labels"], options["unlabelled"]),
             )
         self._tell_network()
@@ -833,7 +834,7 @@ class LiveSession:
             if self._n_channels is None:
                 return False
             strides = self._bank.strides(self._n_channels)
-            self._learner = Learner(self._segmenter, strides, self._sample)
+            self._learner = Learner(self._segmenter, strides, self._sample, self.project.file_of)
         self._emit_status("learning", self._shown, 0.0, "Learning from the strokes")
         self._model = model = self._learner.fit({key: self._labelled[key] for key in annotated})
         self._evaluate_at = None if model is None else time.monotonic() + QUIET_TO_EVALUATE

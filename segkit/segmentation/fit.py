@@ -10,7 +10,7 @@ import math
 import time
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, fields, replace
@@ -36,6 +36,7 @@ from segkit.images.sampling import (
     PixelSample,
     assign_folds,
     draw_pixels,
+    number_groups,
     pixel_groups,
     sparse_images,
     spread_pixels,
@@ -107,6 +108,7 @@ class TrainingSet:
     training: PixelSample  # more, to train on
     least_areas: NDArray[np.float64]  # of a region of each class, see `regions.least_areas`
     parts: Sequence[IdArray] | None = None  # parts of annotated objects, see `mark_parts`
+    groups: NDArray[np.intp] | None = None  # of each image: those of one are held out together
     checkpoint: Path | None = None  # where a bank that takes its time to learn keeps its state
 
     @property
@@ -135,6 +137,7 @@ def train(
     ids: Sequence[IdArray],
     label_map: LabelMap,
     instances: Sequence[LabelArray] | None,
+    groups: Sequence[Hashable] | None,
     progress: Progress,
     workers: Workers | None,
     checkpoint: Path | None = None,
@@ -148,7 +151,8 @@ def train(
     )
     least = least_areas(ids, label_map.n_classes, recipe.smallest_region)
     parts = None if instances is None else mark_parts(instances, ids_of_objects(ids, instances))
-    data = TrainingSet(images, ids, drawn, training, least, parts, checkpoint)
+    held = [np.setdiff1d(mask, UNLABELLED).tolist() for mask in ids]
+    data = TrainingSet(images, ids, drawn, training, least, parts, number_groups(held, groups), checkpoint)
 
     # Select channels of each bank (section 4). Hold images out to choose penalty, threshold, probabilities and bank.
     candidates = evaluate_banks(recipe, data, banks, progress, workers)
@@ -165,8 +169,7 @@ def train(
     X, at_grid = best.read or bank.sample_draws(
         images, [training, grid_of(images)], classifier.channels_, progress, "Kept channels"
     )
-    groups = pixel_groups(training, data.shapes)
-    classifier.fit(X, training.label, training.weight, groups, penalty=penalty)
+    classifier.fit(X, training.label, training.weight, pixel_groups(training, data.shapes), penalty=penalty)
     counts = count_guesses(classifier.decision_function(X), training, rule)
     warn_of_one_class(counts, label_map.names)
     seconds["train"] = time.perf_counter() - start
@@ -178,7 +181,17 @@ def train(
         learn_from_regions(ids)
         if instances is None or parts is None
         else ObjectTraining(
-            images, ids, instances, parts, bank, classifier, penalty, rule, n_pixels, recipe.random_state
+            images,
+            ids,
+            instances,
+            parts,
+            bank,
+            classifier,
+            penalty,
+            rule,
+            n_pixels,
+            recipe.random_state,
+            data.groups,
         ).learn(progress)
     )
     seconds["objects"] = time.perf_counter() - start
@@ -283,7 +296,14 @@ def evaluate_bank(
     start = time.perf_counter()
     images, drawn, n_image_channels = data.images, data.drawn, data.images[0].shape[2]
     if not is_fitted:
-        bank = bank.fit(images, data.ids, parts=data.parts, progress=progress, checkpoint=data.checkpoint)
+        bank = bank.fit(
+            images,
+            data.ids,
+            parts=data.parts,
+            groups=data.groups,
+            progress=progress,
+            checkpoint=data.checkpoint,
+        )
     normalised = NormalisedBank(bank)
     n_channels = bank.n_channels(n_image_channels)
     # one pass over the images instead of two, if all channels of all pixels fit
@@ -304,10 +324,11 @@ def evaluate_bank(
             X,
             drawn,
             groups,
-            assign_folds(drawn, data.shapes, N_FOLDS),
+            assign_folds(drawn, data.shapes, N_FOLDS, data.groups),
             classifier,
             penalties,
             progress,
+            of_images=data.groups,
             sparse=sparse_images(data.ids),
             spread=None if spread is None else Spread(spread, later[-1], data.least_areas),
             workers=workers,

@@ -77,11 +77,15 @@ def hold_out(
     penalties: Sequence[float],
     progress: Progress,
     *,
+    of_images: IntArray | None = None,
     sparse: Sequence[int] = (),
     spread: Spread | None = None,
     workers: Workers = threaded,
 ) -> HeldOut:
-    """Decide on the pixels of each fold by classifiers trained on the other folds; none where they lack a class."""
+    """Decide on the pixels of each fold by classifiers trained on the other folds; none where they lack a class.
+
+    `of_images` numbers the group of each image; each is one of its own without it.
+    """
     import torch  # noqa: F401 -- the kernels need it; loaded before the threads, it keeps to one core in each
 
     n_classes = sample.label.max() + 1
@@ -112,6 +116,7 @@ def hold_out(
         np.unique(sample.image).size,
         sparse,
         spread,
+        of_images,
     )
 
 
@@ -177,6 +182,7 @@ class HeldOut:
     # images with few labels: the fraction of their labelled pixels that is foreground says nothing of the image
     sparse: Sequence[int] = ()
     spread: Spread | None = None
+    groups: IntArray | None = None  # of each image
 
     def choose(self, rule: str) -> Choice | None:
         """Choose penalty, threshold and probabilities; None if a class has no held-out pixels.
@@ -297,19 +303,24 @@ class HeldOut:
             object_mean(np.array([entry[name] for entry in scored], dtype=np.float64))
             for name in ("iou", "dice")
         )
-        iou, dice = iou[~np.isnan(iou)], dice[~np.isnan(dice)]
+        known = ~np.isnan(iou)
+        group = np.arange(scores.shape[1])
+        if self.groups is not None and not self._by_block:
+            group = self.groups[np.unique(self.sample.image)]
+        n_groups = np.unique(group).size
         return HeldOutScores(
             regions="blocks" if self._by_block else "images",
             n_regions=scores.shape[1],
+            n_groups=n_groups if n_groups < scores.shape[1] else None,
             mean_iou=float(means[chosen]),
-            interval=_interval(scores[chosen]),
+            interval=_interval(scores[chosen], group),
             by_alpha={f"{value:g}": float(mean) for value, mean in zip(self.penalties, means, strict=True)},
             usual=float(usual_penalty(self.penalties, self.n_images)),
             scores=scored,
-            object_iou=float(iou.mean()) if iou.size else None,
-            object_dice=float(dice.mean()) if dice.size else None,
-            object_iou_interval=_interval(iou),
-            object_dice_interval=_interval(dice),
+            object_iou=float(iou[known].mean()) if known.any() else None,
+            object_dice=float(dice[known].mean()) if known.any() else None,
+            object_iou_interval=_interval(iou[known], group[known]),
+            object_dice_interval=_interval(dice[known], group[known]),
         )
 
 
@@ -329,8 +340,9 @@ def _not_worse(scores: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray(deficits.mean(axis=1) <= errors * stats.t.ppf(CONFIDENCE, n - 1))
 
 
-def _interval(scores: NDArray[np.float64]) -> list[float] | None:
-    """95 % interval of the mean, by Student's t, within 0 and 1."""
+def _interval(scores: NDArray[np.float64], group: IntArray) -> list[float] | None:
+    """95 % interval of the mean, by Student's t of the means of groups, within 0 and 1."""
+    scores = np.array([scores[group == one].mean() for one in np.unique(group)])
     if scores.size < FEWEST_FOR_INTERVAL:
         return None
     return [float(end) for end in np.clip(student_interval(scores), 0, 1)]

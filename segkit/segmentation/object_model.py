@@ -264,6 +264,7 @@ class ObjectTraining:
     rule: DecisionRule
     n_pixels: tuple[int, int]
     random_state: int
+    groups: IntArray | None = None  # of each image: those of one are held out together
 
     def learn(self, progress: Progress) -> ObjectModel:
         """Choose the splitting on held-out images, and train the classifier of parts on all."""
@@ -300,7 +301,7 @@ class ObjectTraining:
         self, X: FloatArray, drawn: PixelSample, groups: IntArray, progress: Progress
     ) -> Iterator[Example]:
         """Segment each image, or each block of a single one, by classifiers that did not see it."""
-        fold = assign_folds(drawn, self._shapes, N_FOLDS)
+        fold = assign_folds(drawn, self._shapes, N_FOLDS, self.groups)
         found: dict[int, _Maps] = {}
         for index in progress(np.unique(fold), "Held-out objects"):
             classifiers = self._held_out_classifiers(X, drawn, groups, fold != index)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any, Self
@@ -187,11 +187,14 @@ class Segmenter(BaseSegmenter):
         ids: list[IdArray],
         progress: Progress,
         instances: list[LabelArray] | None = None,
+        groups: Sequence[Hashable] | None = None,
         workers: Workers | None = None,
         checkpoint: Path | None = None,
     ) -> None:
         recipe, banks = self._checked_recipe(), self._checked_banks()
-        trained = train(recipe, banks, images, ids, self.label_map_, instances, progress, workers, checkpoint)
+        trained = train(
+            recipe, banks, images, ids, self.label_map_, instances, groups, progress, workers, checkpoint
+        )
         self.bank_, self.best_index_ = trained.bank, trained.best_index
         self.classifier_: PixelClassifier = trained.classifier
         self.rule_: DecisionRule = trained.rule
@@ -207,6 +210,7 @@ class Segmenter(BaseSegmenter):
         masks: ArrayLike | Sequence[ArrayLike],
         *,
         instances: ArrayLike | Sequence[ArrayLike] | None = None,
+        groups: Sequence[Hashable] | None = None,
         label_map: LabelMap | None = None,
         n_jobs: int | Cluster | Workers | None = None,
         progress: Progress | None = None,
@@ -223,6 +227,9 @@ class Segmenter(BaseSegmenter):
         instances : sequence of array-like of shape (H, W), int, optional
             Objects: 0 for the background, every other number one object. `segment` learns from them to tell touching
             objects apart; without them, from the sizes and shapes of the annotated regions.
+        groups : sequence of hashable, optional
+            Group of each image, such as the stack of a plane, or the patient. Where every class is in two groups or more,
+            all images of a group are held out together. By default, or else, images are held out one by one.
         label_map : LabelMap, optional
             Meaning of the mask values, in place of `unlabelled` and the values that occur.
         n_jobs : int or Cluster, optional
@@ -253,6 +260,7 @@ class Segmenter(BaseSegmenter):
                 ids,
                 progress or pass_on,
                 objects,
+                groups,
                 workers,
                 None if checkpoint is None else Path(checkpoint),
             )

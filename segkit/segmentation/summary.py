@@ -40,6 +40,7 @@ class HeldOutScores:
     regions: str
     n_regions: int
     mean_iou: float
+    n_groups: int | None = None
     interval: list[float] | None = None
     by_alpha: dict[str, float] = field(default_factory=dict)
     usual: float | None = None
@@ -140,11 +141,13 @@ def expected_scores(summary: TrainingSummary) -> str:
             "How well it will do on other images is unknown: with one image, only parts of it could be held out. "
             f"They reached {_scores(held_out)} ({'; '.join(notes)})."
         )
-    n = held_out.n_regions
-    if n < _FEW_IMAGES:
-        notes.append(f"measured on {count(n, 'image')} only, too few to rely on")
+    n, n_groups = held_out.n_regions, held_out.n_groups
+    if (n_groups or n) < _FEW_IMAGES:
+        few = count(n, "image") if n_groups is None else f"{n_groups} groups of images"
+        notes.append(f"measured on {few} only, too few to rely on")
     else:
-        notes.append(f"measured on the {n} training images, each held out in turn")
+        held = "each" if n_groups is None else f"one of {n_groups} groups"
+        notes.append(f"measured on the {n} training images, {held} held out in turn")
     if held_out.by_bank:
         notes.append(f"the best of {len(held_out.by_bank)} banks, so a little too high")
     return f"On other images expect {_scores(held_out)} ({'; '.join(notes)})."

@@ -55,6 +55,25 @@ def test_a_volume_of_a_few_planes(stacks, segkit):
     assert load(stacks / "again.segkit").reading_ == load(model).reading_
 
 
+def test_planes_of_a_stack_are_held_out_together(tmp_path, segkit, rng):
+    for folder in ("images", "masks"):
+        (tmp_path / folder).mkdir()
+    mask = np.zeros((2, 24, 28), dtype=np.uint8)
+    mask[:, 6:16, 8:20] = 1
+    for name in "abc":
+        volume = (rng.integers(0, 1000, mask.shape) + 2000 * (mask > 0)).astype(np.uint16)
+        for folder, planes in (("images", volume), ("masks", mask)):
+            tifffile.imwrite(
+                tmp_path / folder / f"{name}.ome.tif", planes, ome=True, metadata={"axes": "ZYX"}
+            )
+    model = tmp_path / "m.segkit"
+    code, told, err = segkit("train", tmp_path / "images", tmp_path / "masks", "-o", model, *FAST)
+    assert code == 0, err
+    held_out = load(model).summary_.held_out
+    assert (held_out.n_regions, held_out.n_groups) == (6, 3)
+    assert "(measured on 3 groups of images only, too few to rely on)" in told
+
+
 def test_planes_that_nobody_annotated_are_not_scored(stacks, segkit):
     words = ["--set", "data.context=1", "--set", "data.range=0..4095", "--set", "data.unlabelled=9"]
     model, out = stacks / "m.segkit", stacks / "out"

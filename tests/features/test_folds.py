@@ -24,6 +24,17 @@ def test_each_image_is_held_out_whole_and_once(n_images, n_folds):
     assert (held.sum(axis=1) > 0).tolist() == [True] * n_folds + [False] * (3 - n_folds)
 
 
+@pytest.mark.parametrize(("groups", "n_folds"), [([0, 0, 1, 1, 1], 2), ([0, 1, 2, 0, 3], 3)])
+def test_images_of_a_group_are_held_out_together(groups, n_folds):
+    folds = held_out_pixels([mask_of(1)] * 5, 3, np.array(groups))
+    held = np.array([[mask.mean() for mask in fold] for fold in folds])
+    np.testing.assert_array_equal(held.sum(axis=0), 1)
+    for group in set(groups):
+        mine = held[:, np.array(groups) == group]
+        assert (mine == mine[:, :1]).all()
+    assert (held.sum(axis=1) > 0).tolist() == [True] * n_folds + [False] * (3 - n_folds)
+
+
 def test_a_single_image_is_halved_and_both_halves_hold_all_classes(rng):
     ids = rng.integers(0, 3, (64, 64)).astype(np.uint8)
     [one], [other], [nothing] = held_out_pixels([ids], 3)

@@ -255,6 +255,13 @@ def test_maps_of_a_training_image_come_from_the_network_that_did_not_see_it(seve
     np.testing.assert_allclose(bank.dense(images[0]), mean, atol=1e-5)
 
 
+def test_maps_of_a_training_image_come_from_the_network_that_saw_none_of_its_group(monkeypatch):
+    images, masks = pictures(4)
+    bank, given = fit_and_record(TunedBank(**OPTIONS), images, masks, groups=np.array([0, 1, 0, 1]))
+    n_seen = [len(learnt) for learnt, _ in given]
+    assert n_seen == [2, 2, 4] * len(bank.scales_)
+
+
 def test_maps_of_a_single_image_come_from_networks_that_did_not_see_those_blocks(single):
     image, mask, bank, given = single
     learnt = [ids[0] for _, ids in given[:2]]

@@ -1,8 +1,17 @@
 import numpy as np
 import pytest
 
+from segkit.errors import InputError
 from segkit.images.labels import UNLABELLED
-from segkit.images.sampling import assign_folds, block_folds, draw_pixels, sparse_images, spread_pixels
+from segkit.images.sampling import (
+    assign_folds,
+    block_folds,
+    deal_images,
+    draw_pixels,
+    number_groups,
+    sparse_images,
+    spread_pixels,
+)
 
 
 @pytest.fixture
@@ -70,6 +79,43 @@ def test_a_fold_that_lacks_a_class_comes_before_a_smaller_one(rng):
     sample = draw_pixels(ids, 2, 300, rng)
     fold = assign_folds(sample, [mask.shape for mask in ids], 2)
     assert [set(fold[sample.image == image]) for image in range(6)] == [{0}, {1}, {0}, {0}, {1}, {0}]
+
+
+def test_images_of_a_group_are_in_one_fold(rng):
+    ids = [np.zeros((8, 8), dtype=np.uint8) for _ in range(7)]
+    for mask in ids:
+        mask[:3] = 1
+    groups = number_groups([{0, 1}] * 7, ["b", "a", "b", "c", "a", "b", "d"])
+    assert groups.tolist() == [0, 1, 0, 2, 1, 0, 3]
+    sample = draw_pixels(ids, 2, 200, rng)
+    fold = assign_folds(sample, [(8, 8)] * 7, 3, groups)
+    of_image = [set(fold[sample.image == image]) for image in range(7)]
+    assert all(len(folds) == 1 for folds in of_image)
+    assert [min(folds) for folds in of_image] == [0, 1, 0, 2, 1, 0, 0]
+
+
+@pytest.mark.parametrize("n_folds", [2, 3, 5])
+def test_groups_of_one_image_are_dealt_as_images_are(n_folds, rng):
+    holds = rng.random((9, 3)) < 0.6
+    expected = deal_images(holds, n_folds)
+    np.testing.assert_array_equal(deal_images(holds, n_folds, np.arange(9)), expected)
+
+
+@pytest.mark.parametrize(
+    ("classes", "groups"),
+    [
+        ([{0, 1}] * 3, None),
+        ([{0, 1}] * 3, ["a", "a", "a"]),  # nothing would be left to learn from
+        ([{0, 1}, {0, 1}, {0}], ["a", "a", "b"]),  # nor of a class that one group holds
+    ],
+)
+def test_without_two_groups_of_each_class_images_are_their_own(classes, groups):
+    assert number_groups(classes, groups).tolist() == [0, 1, 2]
+
+
+def test_a_group_is_needed_for_each_image():
+    with pytest.raises(InputError, match="2 groups for 3 images: give one for each"):
+        number_groups([{0, 1}] * 3, ["a", "b"])
 
 
 def test_folds_of_one_image_are_spread_blocks(ids, rng):

@@ -150,7 +150,9 @@ def painted(image, cache, monkeypatch):
     monkeypatch.setattr(segkit.live.features, "COARSE_CELLS", 216)
     monkeypatch.setattr("segkit.live.canvas.BLOCK", 16)
     features = prepared(image, cache)
-    learner = Learner(Segmenter(), bank().strides(3), lambda _, rows, cols: features.sample(rows, cols))
+    learner = Learner(
+        Segmenter(), bank().strides(3), lambda _, rows, cols: features.sample(rows, cols), lambda key: key
+    )
     model = learner.fit({"a": Labelled.of((image[:, :, 0] > 0.5).astype(np.uint8))})
     return model, features, Canvas(model, model.decide_coarse(features.coarse), 1, key="a", features=features)
 

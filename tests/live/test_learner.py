@@ -35,7 +35,7 @@ class Reader:
 
 
 def learner(maps):
-    return Learner(Segmenter(), np.ones(3), Reader(maps))
+    return Learner(Segmenter(), np.ones(3), Reader(maps), lambda key: key.partition("#")[0])
 
 
 def labels(*boxes):
@@ -170,6 +170,15 @@ def test_judging_holds_out_images(features):
     assert scores.n_regions == 2
     assert scores.mean_iou > 0.9
     assert evaluated.classifier is model.classifier
+
+
+def test_judging_holds_out_all_pages_of_a_file(features):
+    maps = {"s#1": features["a"], "s#2": features["a"], "t": features["b"]}
+    subject, drawn = learner(maps), {key: Labelled.of(labels(LEFT, RIGHT)) for key in maps}
+    scores = subject.evaluate(subject.fit(drawn))[1]
+    assert (scores.n_regions, scores.n_groups) == (3, 2)
+    fold, image = subject._drawn.fold, subject._drawn.sample.image
+    assert [set(fold[image == place]) for place in range(3)] == [{0}, {0}, {1}]
 
 
 def test_what_was_evaluated_holds_until_classes_change(features):

@@ -197,6 +197,21 @@ def test_interval_is_of_the_penalty_chosen_and_needs_three_images():
     assert held(n_images=2)[1].choose("zero").scores.interval is None
 
 
+def test_interval_is_of_means_of_groups(rng):
+    _, found = held(n_images=6)
+    groups = np.array([0, 0, 1, 1, 1, 2])
+    alone = found.choose("zero").scores
+    grouped = replace(found, groups=groups).choose("zero").scores
+    assert (alone.n_groups, grouped.n_groups, grouped.n_regions) == (None, 3, 6)
+    assert (grouped.mean_iou, grouped.object_iou) == (alone.mean_iou, alone.object_iou)
+    scores = np.array([entry["mean_iou"] for entry in alone.scores])
+    means = [scores[groups == group].mean() for group in range(3)]
+    low, high = stats.t.interval(0.95, 2, np.mean(means), stats.sem(means))
+    assert grouped.interval == pytest.approx([max(low, 0), min(high, 1)])
+    assert replace(found, groups=np.arange(6)).choose("zero").scores == alone
+    assert replace(found, groups=np.array([0, 0, 0, 1, 1, 1])).choose("zero").scores.interval is None
+
+
 def test_interval_holds_the_mean_of_all_images_as_often_as_it_says():
     """Images differ in how well their decisions part the classes: of few, no percentile knows how much."""
     rng = np.random.default_rng(0)
