@@ -102,9 +102,8 @@ class TunedBank(TiledBank):
         training image has a side of fewer than 64 pixels there, or the annotated regions are less than 16 pixels wide.
     n_folds : int, default=3
         Folds of the annotated images, or of groups of them; a network at each scale is trained without each of them. Of two
-        images each is a fold,
-        and of a single one two sets of blocks are. An image that alone holds a class is in two folds, a half each. Where
-        there are two folds a third network sees all.
+        images each is a fold, and of a single one two sets of blocks are. An image that alone holds a class is in two folds,
+        a half each. Where there are two folds a third network sees all.
     n_steps : int, default=1200
         Training steps for each fold, shared equally by its networks: fewer scales are trained for longer.
     symmetries : bool, default=True

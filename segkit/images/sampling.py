@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
 from math import ceil, prod, sqrt
 from typing import Any
@@ -18,8 +17,8 @@ IntArray = NDArray[np.intp]
 BLOCKS = 4
 # Labelled fraction of an image from which on its labels are taken to show how much of it each class covers.
 HALF = 0.5
-# Groups of images that each class must be in for groups to be held out.
-_FEWEST_GROUPS = 2
+# Fraction of the pixels of each label that must lie outside of a group for it to be held out.
+_LEAST_OUTSIDE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,22 +109,35 @@ def pixel_groups(sample: PixelSample, shapes: Sequence[tuple[int, int]]) -> IntA
     return sample.image if len(shapes) > 1 else block_folds(sample.row, sample.col, shapes[0])
 
 
-def number_groups(classes: Sequence[Collection[int]], groups: Sequence[Hashable] | None) -> IntArray:
-    """Give each image the number of its group, or one of its own if none are given, or one alone holds a class."""
+def number_groups(counts: Sequence[Mapping[Any, int]], groups: Iterable[Hashable] | None) -> IntArray:
+    """Give each image the number of its group, or one of its own if none are given; `counts` are its pixels of each label.
+
+    Each has one of its own, too, if a group holds nearly all pixels of a label: trained without it, a model would not know it.
+    """
+    alone = np.arange(len(counts))
     if groups is None:
-        return np.arange(len(classes))
-    if len(groups) != len(classes):
-        raise InputError(
-            f"{count(len(groups), 'group')} for {count(len(classes), 'image')}: give one for each"
-        )
-    holders = defaultdict[int, set[Hashable]](set)
-    for group, held in zip(groups, classes, strict=True):
-        for label in held:
-            holders[label].add(group)
-    if min(map(len, holders.values()), default=0) < _FEWEST_GROUPS:
-        return np.arange(len(classes))
-    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
-    return np.array([numbers[group] for group in groups], dtype=np.intp)
+        return alone
+    numbers = _numbered(groups, len(counts))
+    for label in {label for held in counts for label in held}:
+        of_groups = np.bincount(numbers, [held.get(label, 0) for held in counts])
+        if of_groups.sum() - of_groups.max() < _LEAST_OUTSIDE * of_groups.sum():
+            return alone
+    return numbers
+
+
+def _numbered(groups: Iterable[Hashable], n_images: int) -> IntArray:
+    """Return numbers of groups in the order of their coming; refuse what does not name one for each image."""
+    cure = "give a name or a number for each image, such as its patient"
+    if isinstance(groups, (str, bytes, Set, Mapping)) or not isinstance(groups, Iterable):
+        raise InputError(f"groups of type {type(groups).__name__}, expected a list: {cure}")
+    listed = list(groups)
+    if len(listed) != n_images:
+        raise InputError(f"{count(len(listed), 'group')} for {count(n_images, 'image')}: {cure}")
+    for place, group in enumerate(listed):
+        if not isinstance(group, Hashable) or group is None or group != group:
+            raise InputError(f"group {group!r} of image {place}: {cure}")
+    number = {group: place for place, group in enumerate(dict.fromkeys(listed))}
+    return np.array([number[group] for group in listed], dtype=np.intp)
 
 
 def deal_images(holds: NDArray[np.bool_], n_folds: int, groups: IntArray | None = None) -> IntArray:

@@ -298,7 +298,8 @@ class Learner:
             shapes,
             sparse,
             number_groups(
-                [one.counts.keys() & totals for one in images.values()], list(map(self.file_of, images))
+                [{value: one.counts.get(value, 0) for value in totals} for one in images.values()],
+                map(self.file_of, images),
             ),
         )
 

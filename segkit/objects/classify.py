@@ -34,6 +34,8 @@ _KEY = ["image", "label"]
 _NO_FEATURES = ("label", "class", "pixel_class", "class_probability")
 _PLACES = ("centroid", "bbox")
 _LENGTHS = ("area", "perimeter", "axis_major_length", "axis_minor_length", "nearest_distance")
+# What people and spreadsheets make of yes.
+_YES = ("yes", "true", "1")
 # Held out are a fifth of the images or objects, or more where a class has few.
 _N_FOLDS = 5
 
@@ -214,8 +216,7 @@ def _read_names(path: Path, objects: pd.DataFrame) -> pd.DataFrame:
     elif path.suffix.lower() in (".geojson", ".json"):
         files = {name_of(Path(path.name)): path}
     else:
-        named = _read(path)
-        return named[named["checked"] == "yes"] if "checked" in named else named
+        return _checked(_read(path), path)
     given = [
         (image, outline.name.strip(), outline.class_name.strip())
         for image, file in files.items()
@@ -233,6 +234,18 @@ def _read_names(path: Path, objects: pd.DataFrame) -> pd.DataFrame:
         return named
     written = pd.MultiIndex.from_frame(_as_text(objects, [*_KEY, column]))
     return named[~pd.MultiIndex.from_frame(_as_text(named, [*_KEY, "class"])).isin(written)]
+
+
+def _checked(named: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """Keep the objects that a person checked, if the table says which."""
+    if "checked" not in named:
+        return named
+    is_checked = named["checked"].str.strip().str.casefold().isin(_YES)
+    if not is_checked.any():
+        raise InputError(
+            f"{path}: no object has yes in the column checked, so none is named: write yes there, or leave the column out"
+        )
+    return named[is_checked]
 
 
 def _outlines(path: Path) -> Outlines:

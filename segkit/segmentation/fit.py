@@ -10,7 +10,7 @@ import math
 import time
 import warnings
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, fields, replace
@@ -137,7 +137,7 @@ def train(
     ids: Sequence[IdArray],
     label_map: LabelMap,
     instances: Sequence[LabelArray] | None,
-    groups: Sequence[Hashable] | None,
+    groups: Iterable[Hashable] | None,
     progress: Progress,
     workers: Workers | None,
     checkpoint: Path | None = None,
@@ -151,8 +151,10 @@ def train(
     )
     least = least_areas(ids, label_map.n_classes, recipe.smallest_region)
     parts = None if instances is None else mark_parts(instances, ids_of_objects(ids, instances))
-    held = [np.setdiff1d(mask, UNLABELLED).tolist() for mask in ids]
-    data = TrainingSet(images, ids, drawn, training, least, parts, number_groups(held, groups), checkpoint)
+    of_images = number_groups(
+        [_label_counts(classes=mask, parts=own) for mask, own in zip(ids, parts or ids, strict=True)], groups
+    )
+    data = TrainingSet(images, ids, drawn, training, least, parts, of_images, checkpoint)
 
     # Select channels of each bank (section 4). Hold images out to choose penalty, threshold, probabilities and bank.
     candidates = evaluate_banks(recipe, data, banks, progress, workers)
@@ -214,6 +216,15 @@ def train(
     )
     best.bank.forget()
     return Trained(best.bank, best.index, classifier, rule, objects, alarms, summary)
+
+
+def _label_counts(**masks: IdArray) -> dict[tuple[str, int], int]:
+    """Count the pixels of each label of an image."""
+    return {
+        (name, label): int(number)
+        for name, mask in masks.items()
+        for label, number in enumerate(np.bincount(mask.ravel())[:UNLABELLED])
+    }
 
 
 def make_classifier(

@@ -74,7 +74,7 @@ class _BankScore(_Part):
 class _HeldOut(_Part):
     regions: Literal["images", "blocks"]
     n_regions: Count
-    n_groups: Count | None
+    n_groups: Count | None = None
     mean_iou: float
     interval: Interval | None
     by_alpha: dict[str, float]

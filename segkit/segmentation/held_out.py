@@ -195,7 +195,9 @@ class HeldOut:
         scored = [self._score(decisions, rule) for decisions in self.decisions]
         scores = np.array([[entry["mean_iou"] for entry in entries] for entries in scored])
         good = [
-            penalty for penalty, is_good in zip(self.penalties, _not_worse(scores), strict=True) if is_good
+            penalty
+            for penalty, is_good in zip(self.penalties, _not_worse(self._by_group(scores)), strict=True)
+            if is_good
         ]
         chosen = self.penalties.index(usual_penalty(good, self.n_images))
         return Choice(
@@ -219,14 +221,27 @@ class HeldOut:
         """Number of the image, or of the block, of each pixel."""
         return np.unique(self.fold if self._by_block else self.sample.image, return_inverse=True)[1]
 
+    @cached_property
+    def _group(self) -> IntArray:
+        """Number of the group of each region."""
+        if self.groups is None or self._by_block:
+            return np.arange(self._region.max() + 1)
+        return self.groups[np.unique(self.sample.image)]
+
+    def _by_group(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Average scores (..., n_regions) over each group, whose images are too alike to count one by one."""
+        is_in = (self._group[:, np.newaxis] == np.unique(self._group)).astype(np.float64)
+        known = ~np.isnan(scores)
+        with np.errstate(invalid="ignore"):  # groups without a score have none
+            return np.asarray(np.where(known, scores, 0) @ is_in / (known @ is_in))
+
     def _score(self, decisions: FloatArray, rule: str) -> list[dict[str, Any]]:
-        """Scores of each region, at the threshold of the other regions."""
-        n_regions = self._region.max() + 1
-        otsu_weight = self._otsu_weight(rule, self.n_images - 1)
+        """Scores of each region, at the threshold of those of other groups."""
         scored = []
-        for index in range(n_regions):
-            mine = self._region == index
-            threshold = self._threshold(decisions, rule, ~mine if n_regions > 1 else mine)
+        for index, group in enumerate(self._group):
+            mine, others = self._region == index, self._group[self._region] != group
+            threshold = self._threshold(decisions, rule, others if others.any() else mine)
+            otsu_weight = self._otsu_weight(rule, self.n_images - int((self._group == group).sum()))
             label, weight = self.sample.label[mine], self.sample.weight[mine]
             guess = label_pixels(decisions[mine], threshold, otsu_weight, weight)
             counts = confusion(label, guess, self.n_classes, sample_weight=weight)
@@ -242,21 +257,22 @@ class HeldOut:
         return scored
 
     def _compare_images(self, chosen: int, rule: str) -> Sequence[HeldOutImage]:
-        """Compare expected and true IoU of each image, by threshold and probabilities of the other images."""
+        """Compare expected and true IoU of each image, by threshold and probabilities of images of other groups."""
         # with few labels the true IoU is unknown
         if self.spread is None or self._by_block or self.sparse:
             return ()
         spread, drawn, decisions = self.spread.sample, self.sample, self.spread.values[chosen]
         images = np.unique(spread.image)
         holds = np.array([np.isin(np.arange(self.n_classes), drawn.label[drawn.of_image(k)]) for k in images])
+        group = np.arange(drawn.image.max() + 1) if self.groups is None else self.groups
         found = []
-        for place, image in enumerate(images):
-            others, mine = drawn.image != image, spread.of_image(image)
+        for image in images:
+            others, mine = group[drawn.image] != group[image], spread.of_image(image)
             if np.unique(drawn.label[others]).size < self.n_classes:
                 continue
-            learnt = self._learn_rule(chosen, rule, others, self.n_images - 1)
+            learnt = self._learn_rule(chosen, rule, others, self.n_images - (group == group[image]).sum())
             ids = self.spread.merge(learnt.segment(decisions[mine]), mine)
-            presence = presence_of(np.delete(holds, place, axis=0))
+            presence = presence_of(holds[group[images] != group[image]])
             probabilities = learnt.probabilities(decisions[mine])
             found.append(compare(ids, probabilities, presence, spread.label[mine], int(image)))
         return found
@@ -297,30 +313,27 @@ class HeldOut:
     def _summarise(
         self, scores: NDArray[np.float64], chosen: int, scored: list[dict[str, Any]]
     ) -> HeldOutScores:
+        n_images, scores = scores.shape[1], self._by_group(scores)
         means = scores.mean(axis=1)
         # None, an undefined score, becomes NaN
         iou, dice = (
-            object_mean(np.array([entry[name] for entry in scored], dtype=np.float64))
+            self._by_group(object_mean(np.array([entry[name] for entry in scored], dtype=np.float64)))
             for name in ("iou", "dice")
         )
-        known = ~np.isnan(iou)
-        group = np.arange(scores.shape[1])
-        if self.groups is not None and not self._by_block:
-            group = self.groups[np.unique(self.sample.image)]
-        n_groups = np.unique(group).size
+        iou, dice = iou[~np.isnan(iou)], dice[~np.isnan(dice)]
         return HeldOutScores(
             regions="blocks" if self._by_block else "images",
-            n_regions=scores.shape[1],
-            n_groups=n_groups if n_groups < scores.shape[1] else None,
+            n_regions=n_images,
+            n_groups=scores.shape[1] if scores.shape[1] < n_images else None,
             mean_iou=float(means[chosen]),
-            interval=_interval(scores[chosen], group),
+            interval=_interval(scores[chosen]),
             by_alpha={f"{value:g}": float(mean) for value, mean in zip(self.penalties, means, strict=True)},
             usual=float(usual_penalty(self.penalties, self.n_images)),
             scores=scored,
-            object_iou=float(iou[known].mean()) if known.any() else None,
-            object_dice=float(dice[known].mean()) if known.any() else None,
-            object_iou_interval=_interval(iou[known], group[known]),
-            object_dice_interval=_interval(dice[known], group[known]),
+            object_iou=float(iou.mean()) if iou.size else None,
+            object_dice=float(dice.mean()) if dice.size else None,
+            object_iou_interval=_interval(iou),
+            object_dice_interval=_interval(dice),
         )
 
 
@@ -340,9 +353,8 @@ def _not_worse(scores: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray(deficits.mean(axis=1) <= errors * stats.t.ppf(CONFIDENCE, n - 1))
 
 
-def _interval(scores: NDArray[np.float64], group: IntArray) -> list[float] | None:
-    """95 % interval of the mean, by Student's t of the means of groups, within 0 and 1."""
-    scores = np.array([scores[group == one].mean() for one in np.unique(group)])
+def _interval(scores: NDArray[np.float64]) -> list[float] | None:
+    """95 % interval of the mean, by Student's t, within 0 and 1."""
     if scores.size < FEWEST_FOR_INTERVAL:
         return None
     return [float(end) for end in np.clip(student_interval(scores), 0, 1)]

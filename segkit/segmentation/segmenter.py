@@ -187,7 +187,7 @@ class Segmenter(BaseSegmenter):
         ids: list[IdArray],
         progress: Progress,
         instances: list[LabelArray] | None = None,
-        groups: Sequence[Hashable] | None = None,
+        groups: Iterable[Hashable] | None = None,
         workers: Workers | None = None,
         checkpoint: Path | None = None,
     ) -> None:
@@ -210,7 +210,7 @@ class Segmenter(BaseSegmenter):
         masks: ArrayLike | Sequence[ArrayLike],
         *,
         instances: ArrayLike | Sequence[ArrayLike] | None = None,
-        groups: Sequence[Hashable] | None = None,
+        groups: Iterable[Hashable] | None = None,
         label_map: LabelMap | None = None,
         n_jobs: int | Cluster | Workers | None = None,
         progress: Progress | None = None,
@@ -228,8 +228,8 @@ class Segmenter(BaseSegmenter):
             Objects: 0 for the background, every other number one object. `segment` learns from them to tell touching
             objects apart; without them, from the sizes and shapes of the annotated regions.
         groups : sequence of hashable, optional
-            Group of each image, such as the stack of a plane, or the patient. Where every class is in two groups or more,
-            all images of a group are held out together. By default, or else, images are held out one by one.
+            Group of each image, such as the stack of a plane, or the patient: all images of a group are held out together.
+            By default, or if a group has more than 95 % of the pixels of a class, images are held out one by one.
         label_map : LabelMap, optional
             Meaning of the mask values, in place of `unlabelled` and the values that occur.
         n_jobs : int or Cluster, optional
@@ -249,8 +249,8 @@ class Segmenter(BaseSegmenter):
         Raises
         ------
         InputError
-            If images, masks and instances do not fit together, hold NaN, are constant, have one class only, have a side of
-            fewer than four pixels, or are not scaled to [0, 1].
+            If images, masks, instances and groups do not fit together, hold NaN, are constant, have one class only, have a
+            side of fewer than four pixels, or are not scaled to [0, 1].
         """
         arrays, ids = self._checked_training(images, masks, label_map)
         objects = None if instances is None else check_instances(instances, ids)

@@ -143,7 +143,7 @@ def expected_scores(summary: TrainingSummary) -> str:
         )
     n, n_groups = held_out.n_regions, held_out.n_groups
     if (n_groups or n) < _FEW_IMAGES:
-        few = count(n, "image") if n_groups is None else f"{n_groups} groups of images"
+        few = count(n, "image") if n_groups is None else f"{count(n_groups, 'group')} of images"
         notes.append(f"measured on {few} only, too few to rely on")
     else:
         held = "each" if n_groups is None else f"one of {n_groups} groups"
@@ -276,6 +276,7 @@ def _penalty(summary: TrainingSummary, held_out: HeldOutScores) -> str:
     if len(held_out.by_alpha) == 1:
         return f"{start}, as given."
     what = _ONE[held_out.regions] + ("" if held_out.regions == "images" else " of the image")
+    what = what if held_out.n_groups is None else "group of images"
     images = count(summary.n_images, "image")
     tried = ", ".join(f"{value}: {iou:.3f}" for value, iou in held_out.by_alpha.items())
     scores = f"Mean IoU by penalty, each {what} held out in turn: {tried}."

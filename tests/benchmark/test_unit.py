@@ -2,6 +2,7 @@ import shutil
 
 import numpy as np
 import pytest
+import tifffile
 
 from segkit.benchmark import load_methods
 from segkit.benchmark.choices import choices
@@ -75,6 +76,25 @@ def test_groups_and_budget_are_recorded(folder):
     found = run_unit(job(folder, unet, groups={"1": "p1", "7": "p2"}))
     assert [record["group"] for record in found["records"]] == ["p1", "p2"]
     assert found["unit"]["budget_limited"] is True
+
+
+def test_pages_of_a_file_are_held_out_together(tmp_path, monkeypatch, rng):
+    for kind in ("images", "masks"):
+        (tmp_path / kind).mkdir()
+        for name in "ab":
+            pages = 255 * rng.integers(0, 2, (2, 20, 24)).astype(np.uint8)
+            tifffile.imwrite(tmp_path / kind / f"{name}.tif", pages, metadata={"axes": "ZYX"}, imagej=True)
+    given = {}
+
+    def fit(self, *pairs, **options):
+        given.update(options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("segkit.segmentation.segmenter.Segmenter.fit", fit)
+    [method] = load_methods(["segkit-no-networks"], None, [])
+    with pytest.raises(KeyboardInterrupt):
+        run_unit(job(tmp_path, method, train=["b#2", "a#1", "b#1"], test=["a#2"]))
+    assert given["groups"] == ["b", "a", "b"]
 
 
 def test_seconds_of_a_resumed_training_are_marked(folder, tmp_path):

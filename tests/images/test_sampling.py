@@ -85,7 +85,7 @@ def test_images_of_a_group_are_in_one_fold(rng):
     ids = [np.zeros((8, 8), dtype=np.uint8) for _ in range(7)]
     for mask in ids:
         mask[:3] = 1
-    groups = number_groups([{0, 1}] * 7, ["b", "a", "b", "c", "a", "b", "d"])
+    groups = number_groups([{0: 40, 1: 24}] * 7, ["b", "a", "b", "c", "a", "b", "d"])
     assert groups.tolist() == [0, 1, 0, 2, 1, 0, 3]
     sample = draw_pixels(ids, 2, 200, rng)
     fold = assign_folds(sample, [(8, 8)] * 7, 3, groups)
@@ -101,21 +101,42 @@ def test_groups_of_one_image_are_dealt_as_images_are(n_folds, rng):
     np.testing.assert_array_equal(deal_images(holds, n_folds, np.arange(9)), expected)
 
 
+BOTH = {0: 60, 1: 20}
+
+
 @pytest.mark.parametrize(
-    ("classes", "groups"),
+    ("counts", "groups"),
     [
-        ([{0, 1}] * 3, None),
-        ([{0, 1}] * 3, ["a", "a", "a"]),  # nothing would be left to learn from
-        ([{0, 1}, {0, 1}, {0}], ["a", "a", "b"]),  # nor of a class that one group holds
+        ([BOTH] * 3, None),
+        ([BOTH] * 3, ["a", "a", "a"]),  # nothing would be left to learn from
+        ([BOTH, BOTH, {0: 80}], ["a", "a", "b"]),  # nor of a class that one group holds
+        ([BOTH, BOTH, {0: 78, 1: 2}], ["a", "a", "b"]),  # or nearly: 2 of 42 pixels
     ],
 )
-def test_without_two_groups_of_each_class_images_are_their_own(classes, groups):
-    assert number_groups(classes, groups).tolist() == [0, 1, 2]
+def test_groups_that_hold_nearly_all_of_a_class_are_not_held_out(counts, groups):
+    assert number_groups(counts, groups).tolist() == [0, 1, 2]
 
 
-def test_a_group_is_needed_for_each_image():
-    with pytest.raises(InputError, match="2 groups for 3 images: give one for each"):
-        number_groups([{0, 1}] * 3, ["a", "b"])
+def test_a_twentieth_of_a_class_is_enough_to_learn_it_from():
+    counts = [BOTH, {0: 60, 1: 18}, {0: 78, 1: 2}]
+    assert number_groups(counts, iter("aab")).tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("groups", "told"),
+    [
+        (["a", "b"], "2 groups for 3 images"),
+        ("aab", "groups of type str, expected a list"),
+        ({"a", "b", "c"}, "groups of type set"),
+        (7, "groups of type int"),
+        (["a", None, "b"], "group None of image 1"),
+        (np.array([1.0, 2.0, np.nan]), "of image 2"),
+        ([["a"], ["b"], ["b"]], r"group \['a'\] of image 0"),
+    ],
+)
+def test_odd_groups_are_refused(groups, told):
+    with pytest.raises(InputError, match=f"{told}.*: give a name or a number for each image"):
+        number_groups([BOTH] * 3, groups)
 
 
 def test_folds_of_one_image_are_spread_blocks(ids, rng):

@@ -9,18 +9,19 @@ from dataclasses import replace
 import numpy as np
 import psutil
 import pytest
+import tifffile
 
 from segkit.config.schema import Config
 from segkit.errors import InputError
 from segkit.features import TunedBank
 from segkit.features.tuned import _before_pass, interruptible
 from segkit.images import load_pairs
-from segkit.live import Checked, Expected, Failed, LiveSession, Network, Objects, Prediction
+from segkit.live import Checked, Expected, Failed, LiveSession, Network, Objects, Prediction, Project
 from segkit.live.background import Reporter
 from segkit.live.canvas import OpenedModel
 from segkit.live.network import NetworkTrainer
 from segkit.segmentation.segmenter import Segmenter, load
-from tests.live.conftest import PATIENCE, complaint, draw, listen, rebuilt
+from tests.live.conftest import PATIENCE, blobs, complaint, draw, listen, rebuilt
 
 TINY = Config.from_options(
     {
@@ -117,6 +118,29 @@ def test_an_export_writes_the_network_that_is_shown(project, cache, truth, at_on
         assert exported.summary_.training_set_sha256 == digest
         assert Config.load(done.options).bank == TINY.bank
         assert exported.settings_["bank"]["n_steps"] == 2
+
+
+def test_pages_of_a_file_are_held_out_together(tmp_path, cache, truth, at_once):
+    """By the network, by the exported model, and by what a session expects."""
+    (tmp_path / "stacks").mkdir()
+    for place, name in enumerate("st"):
+        pages = np.stack([np.uint8(255 * blobs((64, 80), 2 * place + page)[0]) for page in range(2)])
+        tifffile.imwrite(tmp_path / "stacks" / f"{name}.tif", pages, metadata={"axes": "ZYX"}, imagej=True)
+    masks = {
+        f"{name}#{page + 1}": blobs((64, 80), 2 * place + page)[1]
+        for place, name in enumerate("st")
+        for page in range(2)
+    }
+    with Project(tmp_path / "stacks", tmp_path / "out") as project, opened(project, cache) as session:
+        for key, mask in masks.items():
+            draw(session, key, mask)
+        session.train_network()
+        network = load(session._trainer.path_of(session._trainer.trained))
+        assert network.summary_.held_out.n_groups == 2
+        assert session.wait(PATIENCE)
+        assert session._learner._drawn.of_images.tolist() == [0, 0, 1, 1]
+        exported = load(session.export().model)
+        assert exported.summary_.held_out.n_groups == 2
 
 
 def test_a_session_that_is_opened_again_has_its_network(project, cache, truth, at_once):

@@ -130,7 +130,9 @@ def test_objects_that_a_person_checked_are_named_by_their_table(tables, tmp_path
     keys = list(zip(table["image"], table["label"], strict=True))
     named = some(truth, 2)
     table["class"] = [named.get(key, "tumour") for key in keys]  # that of the pixels, where nobody has looked
-    table["checked"] = ["yes" if key in named else "no" for key in keys]
+    table["checked"] = [
+        (" Yes", "TRUE")[place % 2] if key in named else "no" for place, key in enumerate(keys)
+    ]
     table.to_csv(tmp_path / "session.csv", index=False)
     found = classify_table(tmp_path / "session.csv", tmp_path / "session.csv", tmp_path / "out")
     assert found.n_named == {"lymphocyte": 6, "tumour": 6}
@@ -139,7 +141,9 @@ def test_objects_that_a_person_checked_are_named_by_their_table(tables, tmp_path
     assert [row["pixel_class"] for row in rows] == table["class"].tolist()
     assert "checked" not in found.features
     table.assign(checked="no").to_csv(tmp_path / "none.csv", index=False)
-    with pytest.raises(InputError, match="0 classes; name some"):
+    with pytest.raises(
+        InputError, match="no object has yes in the column checked, so none is named: write yes"
+    ):
         classify_table(tmp_path / "session.csv", tmp_path / "none.csv", tmp_path / "out", overwrite=True)
 
 

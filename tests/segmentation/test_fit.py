@@ -8,7 +8,7 @@ from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.svm import LinearSVM
 from segkit.features import Channel, MultiscaleBank, PositionBank, ScatteringBank, StackedBank
 from segkit.features.normalised import even_grid
-from segkit.images.sampling import draw_pixels
+from segkit.images.sampling import assign_folds, draw_pixels
 from segkit.kernels import LinearGaussianMixture
 from segkit.segmentation.fit import (
     Candidate,
@@ -22,6 +22,7 @@ from segkit.segmentation.fit import (
     warn_of_one_class,
 )
 from segkit.segmentation.held_out import Choice
+from segkit.segmentation.segmenter import Segmenter
 from segkit.segmentation.summary import HeldOutScores
 from segkit.segmentation.threshold import DecisionRule
 from segkit.selection import MMDSelector
@@ -205,6 +206,35 @@ class Learner(MultiscaleBank):
 
     def cross_fitted(self, index):
         return self
+
+
+def test_groups_are_held_out_by_networks_classifiers_and_objects(data, monkeypatch):
+    seen = []
+
+    def assign(sample, shapes, n_folds, groups=None):
+        seen.append(groups.tolist())
+        return assign_folds(sample, shapes, n_folds, groups)
+
+    class Bank(MultiscaleBank):
+        def fit(self, *given, groups=None, **options):
+            seen.append(groups.tolist())
+            return self
+
+    for module in ("fit", "object_model"):
+        monkeypatch.setattr(f"segkit.segmentation.{module}.assign_folds", assign)
+    bank = StackedBank([Bank(sigma_max=2), MultiscaleBank(sigma_max=1)])
+    segmenter = Segmenter(bank, training_pixels=300, selection_pixels=200)
+    segmenter.fit(data.images, data.ids, instances=data.ids, groups=["p", "q", "p"])
+    assert seen == [[0, 1, 0]] * 3
+    assert segmenter.summary_.held_out.n_groups == 2
+
+
+def test_groups_need_objects_of_each(data):
+    """Else nothing would be known of how those of a single group are told apart."""
+    objects = [np.zeros_like(data.ids[0]), *data.ids[1:]]
+    segmenter = Segmenter(BANK, training_pixels=300, selection_pixels=200)
+    segmenter.fit(data.images, data.ids, instances=objects, groups=["p", "q", "q"])
+    assert segmenter.summary_.held_out.n_groups is None
 
 
 def test_the_cross_fitted_part_of_a_stack_is_what_is_cross_fitted_of_it():

@@ -197,19 +197,52 @@ def test_interval_is_of_the_penalty_chosen_and_needs_three_images():
     assert held(n_images=2)[1].choose("zero").scores.interval is None
 
 
-def test_interval_is_of_means_of_groups(rng):
+GROUPS = np.array([0, 0, 1, 1, 1, 2])
+
+
+def test_scores_are_means_of_groups_with_their_interval():
     _, found = held(n_images=6)
-    groups = np.array([0, 0, 1, 1, 1, 2])
     alone = found.choose("zero").scores
-    grouped = replace(found, groups=groups).choose("zero").scores
+    grouped = replace(found, groups=GROUPS).choose("zero").scores
     assert (alone.n_groups, grouped.n_groups, grouped.n_regions) == (None, 3, 6)
-    assert (grouped.mean_iou, grouped.object_iou) == (alone.mean_iou, alone.object_iou)
-    scores = np.array([entry["mean_iou"] for entry in alone.scores])
-    means = [scores[groups == group].mean() for group in range(3)]
-    low, high = stats.t.interval(0.95, 2, np.mean(means), stats.sem(means))
-    assert grouped.interval == pytest.approx([max(low, 0), min(high, 1)])
-    assert replace(found, groups=np.arange(6)).choose("zero").scores == alone
+    assert grouped.scores == alone.scores  # at a threshold that is not learnt
+    for name, one_of in (
+        ("mean_iou", lambda entry: entry["mean_iou"]),
+        ("object_iou", lambda entry: entry["iou"][1]),
+        ("object_dice", lambda entry: entry["dice"][1]),
+    ):
+        scores = np.array([one_of(entry) for entry in alone.scores])
+        means = [scores[group == GROUPS].mean() for group in range(3)]
+        low, high = stats.t.interval(0.95, 2, np.mean(means), stats.sem(means))
+        interval = "interval" if name == "mean_iou" else f"{name}_interval"
+        assert getattr(grouped, name) == pytest.approx(np.mean(means))
+        assert getattr(grouped, interval) == pytest.approx([max(low, 0), min(high, 1)])
+    assert replace(found, groups=np.arange(6)).choose("quantile+otsu").scores == (
+        found.choose("quantile+otsu").scores
+    )
     assert replace(found, groups=np.array([0, 0, 0, 1, 1, 1])).choose("zero").scores.interval is None
+
+
+def test_the_threshold_of_an_image_is_that_of_other_groups(monkeypatch):
+    _, found = held(n_images=6)
+    seen = []
+    monkeypatch.setattr(
+        HeldOut,
+        "_threshold",
+        lambda self, decisions, rule, rows: seen.append(rows) or 0.0,
+    )
+    grouped = replace(found, groups=GROUPS)
+    grouped._score(found.decisions[0], "quantile")
+    for index, rows in enumerate(seen):
+        assert set(found.sample.image[rows]) == set(np.flatnonzero(GROUPS[index] != GROUPS))
+
+
+def test_an_advantage_in_one_group_says_little_however_many_images_it_has():
+    usual = usual_penalty([1e-2, 1e-3], 6)
+    [other] = {1e-2, 1e-3} - {usual}
+    found = judged([[900] * 6, [905, 905, 905, 900, 900, 900]], [usual, other])
+    assert found.choose("zero").penalty == other
+    assert replace(found, groups=np.array([0, 0, 0, 1, 2, 3])).choose("zero").penalty == usual
 
 
 def test_interval_holds_the_mean_of_all_images_as_often_as_it_says():

@@ -106,6 +106,7 @@ def test_what_was_learnt_from(changes, expected):
         (held_out(n_regions=4), "(measured on 4 images only, too few to rely on)"),
         (held_out(n_regions=1), "(measured on 1 image only, too few to rely on)"),
         (held_out(n_groups=2), "(measured on 2 groups of images only, too few to rely on)"),
+        (held_out(n_groups=1), "(measured on 1 group of images only, too few to rely on)"),
         (held_out(n_regions=9, n_groups=5), "on the 9 training images, one of 5 groups held out in turn)"),
         (held_out(interval=None), "mean IoU over classes 0.71 (measured on"),
         (held_out(by_bank=[{}, {}]), "the best of 2 banks, so a little too high)"),
