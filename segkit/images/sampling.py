@@ -112,7 +112,7 @@ def pixel_groups(sample: PixelSample, shapes: Sequence[tuple[int, int]]) -> IntA
 def number_groups(counts: Sequence[Mapping[Any, int]], groups: Iterable[Hashable] | None) -> IntArray:
     """Give each image the number of its group, or one of its own if none are given; `counts` are its pixels of each label.
 
-    Each has one of its own, too, if a group holds nearly all pixels of a label: trained without it, a model would not know it.
+    Each has one of its own, too, if a group holds nearly all pixels of a label: a model without it would not know the label.
     """
     alone = np.arange(len(counts))
     if groups is None:
