@@ -1,6 +1,7 @@
 """Objects found after training on 1 and 5 images: segkit's splitting beside components, a fixed watershed and a forest.
 
-    python -m benchmarks objects --data DATA [--sets ...] [--train-sizes ...] [--seeds N] [--weights WEIGHTS [--work WORK]]
+    python -m benchmarks objects --data DATA [--sets ...] [--train-sizes ...] [--seeds N] [--weights WEIGHTS [--work WORK]
+        [--steps N]]
 
 DATA holds a folder for each set with images/, masks/ and instances/, and groups.csv where images belong together. The
 default recipe is trained once on each split, with its annotated objects; all methods but the forest share its predicted
@@ -12,7 +13,8 @@ that of the annotated training objects. The forest's masks are split by "watersh
 
 With --weights, a folder that holds those of MobileNetV2, the networks of `configs/tuned.yaml` are trained on each split
 instead, which learn the depth in objects beside the classes. They have rows of their own. With --work networks are kept: a
-run that was cut goes on, and its `fit_seconds` are those since.
+run that was cut goes on, and its `fit_seconds` are those since. With --steps they take N steps: rows of many splits, for the
+coverage of the intervals of counts.
 """
 
 from __future__ import annotations
@@ -168,6 +170,9 @@ def write_made_up(folder: Path) -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--train-sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--work", type=Path, help="folder that keeps the networks")
+    parser.add_argument(
+        "--steps", type=int, help="training steps of the networks, for the coverage of counts"
+    )
 
 
 def run(study: Study) -> None:
@@ -181,8 +186,18 @@ def run(study: Study) -> None:
             return
         networks = [f"bank.0.banks.0.weights={study.weight('mobilenet_v2')}"] if study.weights else []
         for name in study.sets or SETS:
-            sizes, n_seeds, work = study.options.train_sizes, study.seeds or 5, study.options.work
-            measure(study, study.folder(name), sizes, n_seeds, {}, {}, networks, work)
+            sizes, n_seeds, options = study.options.train_sizes, study.seeds or 5, study.options
+            measure(
+                study,
+                study.folder(name),
+                sizes,
+                n_seeds,
+                {},
+                {},
+                networks,
+                options.work,
+                options.steps if networks else None,
+            )
 
 
 def measure(
@@ -194,8 +209,11 @@ def measure(
     forest: dict[str, Any],
     networks: Sequence[str] = (),
     work: Path | None = None,
+    steps: int | None = None,
 ) -> None:
     """Run what is missing of one set."""
+    if steps:
+        networks = [*networks, f"bank.0.banks.0.n_steps={steps}"]
     stems = [file.stem for file in (folder / "images").iterdir()]
     listed = folder / "groups.csv"
     groups = read_groups(listed, stems) if listed.exists() else {}
@@ -206,13 +224,14 @@ def measure(
             models: Any = Segmenter(**recipe, random_state=seed), PixelForest(**forest, random_state=seed)
             if networks:
                 models = [Config.load(shipped("tuned"), [*networks, f"seed={seed}"]).build()]
-            state = work and work / f"{folder.name}-{n_train}-{seed}.training"
+            own = f"{folder.name}-{n_train}-{seed}" + (f"-{steps}" if steps else "")
+            state = work and work / f"{own}.training"
             with at_once(state) if networks else nullcontext():
                 found = run_split(folder, split.train, split.test, *models)
             return found | ({"groups": {stem: groups[stem] for stem in split.test}} if groups else {})
 
         where = {"set": folder.name, "n_train": n_train, "seed": seed} | (
-            {"bank": "tuned"} if networks else {}
+            {"bank": "tuned"} | ({"steps": steps} if steps else {}) if networks else {}
         )
         study.row(where, split_and_score)
 
@@ -254,7 +273,7 @@ def objects(rows: list[Row]) -> str:
     )
     table = []
     for name in SETS:
-        mine_rows = [row for row in rows if row["where"]["set"] == name]
+        mine_rows = [row for row in rows if row["where"]["set"] == name and "steps" not in row["where"]]
         by_size = image_scores_of(mine_rows)
         for n_train, method in itertools.product(sorted({size for _, size in by_size}), SPLITTINGS):
             if (method, n_train) not in by_size:
