@@ -42,6 +42,7 @@ from segkit.benchmark.object_splitting import connected_components, fixed_waters
 from segkit.benchmark.protocol import read_groups
 from segkit.cli.cells import make_cell_set
 from segkit.config import Config, shipped
+from segkit.errors import InputError
 from segkit.evaluation.object_scores import ObjectScores, score_objects
 from segkit.evaluation.statistics import bootstrap_interval, compare
 from segkit.images import read_mask, write_image, write_mask
@@ -185,6 +186,8 @@ def run(study: Study) -> None:
             )
             return
         networks = [f"bank.0.banks.0.weights={study.weight('mobilenet_v2')}"] if study.weights else []
+        if study.options.steps and not networks:
+            raise InputError("--steps without --weights, expected both: steps are those of networks")
         for name in study.sets or SETS:
             sizes, n_seeds, options = study.options.train_sizes, study.seeds or 5, study.options
             measure(
@@ -196,7 +199,7 @@ def run(study: Study) -> None:
                 {},
                 networks,
                 options.work,
-                options.steps if networks else None,
+                options.steps,
             )
 
 
@@ -230,9 +233,9 @@ def measure(
                 found = run_split(folder, split.train, split.test, *models)
             return found | ({"groups": {stem: groups[stem] for stem in split.test}} if groups else {})
 
-        where = {"set": folder.name, "n_train": n_train, "seed": seed} | (
-            {"bank": "tuned"} | ({"steps": steps} if steps else {}) if networks else {}
-        )
+        where: dict[str, Any] = {"set": folder.name, "n_train": n_train, "seed": seed}
+        where |= {"bank": "tuned"} if networks else {}
+        where |= {"steps": steps} if steps else {}
         study.row(where, split_and_score)
 
 

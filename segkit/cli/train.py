@@ -130,6 +130,9 @@ def train(
         settings=settings.model_dump(mode="json"),
     )
     say(*summarise_training(segmenter.summary_, segmenter.label_map_, dataset.stems))
+    held_out = segmenter.summary_.held_out
+    if len(set(dataset.files)) < len(dataset.files) and held_out is not None and held_out.n_groups is None:
+        say("Images of one file look alike, and were held out one by one: on another file, expect less.")
     say(*segmenter.alarms_.summarise())
     if dataset.instances is not None:
         say(segmenter.objects_.summarise())

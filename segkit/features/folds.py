@@ -26,9 +26,8 @@ def held_out_pixels(
 ) -> list[list[NDArray[np.bool_]]]:
     """Tell, for each network and image, which pixels are held out: whole groups of images, or halves of a single holder.
 
-    An image that alone holds a class is halved.
-
-    Networks that see one half only are few, and know little: a third one sees all.
+    An image that alone holds a class is halved. Networks that see one half only are few, and know little: a third one sees
+    all.
     """
     holds = np.array([np.isin(np.arange(count_classes(ids)), mask) for mask in ids])
     dealt = deal_images(holds, max(2, min(n_folds, len(ids))), groups)

@@ -129,12 +129,12 @@ class _Drawn:
     values: NDArray[np.uint8]
     shapes: list[tuple[int, int]]
     sparse: list[int]  # places of images of which less than half is labelled
-    of_images: IntArray  # group of each image: those of one are held out together
+    image_groups: IntArray  # group of each image: those of one are held out together
 
     @property
     def fold(self) -> IntArray:
         """Fold of each pixel."""
-        return assign_folds(self.sample, self.shapes, N_FOLDS, self.of_images)
+        return assign_folds(self.sample, self.shapes, N_FOLDS, self.image_groups)
 
     @property
     def groups(self) -> IntArray:
@@ -188,7 +188,7 @@ class Learner:
                 copy(model.classifier),
                 [self._penalty(len(drawn.shapes))],
                 pass_on,
-                of_images=drawn.of_images,
+                image_groups=drawn.image_groups,
                 sparse=drawn.sparse,
             )
         choice = held_out.choose(self.segmenter.threshold)

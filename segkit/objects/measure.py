@@ -18,7 +18,8 @@ from segkit.objects.shapes import Runs, add_up, axes, hull_areas, moments, perim
 Table = dict[str, NDArray[Any]]
 # Minor axis in pixels below which an object is a line, or a few pixels.
 _THIN = 2
-# Standard deviation of the Gaussian whose derivatives are the gradient, and the farthest pixel that they look at.
+# Standard deviation of the Gaussian whose derivatives are the gradient, and the farthest pixel that they look at. Of 1, 2
+# and 4 it told kinds of objects of vnc_mito and kvasir_seg_256 apart best.
 _SCALE = 2
 REACH = 4 * _SCALE
 

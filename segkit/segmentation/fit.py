@@ -151,10 +151,10 @@ def train(
     )
     least = least_areas(ids, label_map.n_classes, recipe.smallest_region)
     parts = None if instances is None else mark_parts(instances, ids_of_objects(ids, instances))
-    of_images = number_groups(
+    image_groups = number_groups(
         [_label_counts(classes=mask, parts=own) for mask, own in zip(ids, parts or ids, strict=True)], groups
     )
-    data = TrainingSet(images, ids, drawn, training, least, parts, of_images, checkpoint)
+    data = TrainingSet(images, ids, drawn, training, least, parts, image_groups, checkpoint)
 
     # Select channels of each bank (section 4). Hold images out to choose penalty, threshold, probabilities and bank.
     candidates = evaluate_banks(recipe, data, banks, progress, workers)
@@ -339,7 +339,7 @@ def evaluate_bank(
             classifier,
             penalties,
             progress,
-            of_images=data.groups,
+            image_groups=data.groups,
             sparse=sparse_images(data.ids),
             spread=None if spread is None else Spread(spread, later[-1], data.least_areas),
             workers=workers,

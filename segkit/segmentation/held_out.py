@@ -77,14 +77,14 @@ def hold_out(
     penalties: Sequence[float],
     progress: Progress,
     *,
-    of_images: IntArray | None = None,
+    image_groups: IntArray | None = None,
     sparse: Sequence[int] = (),
     spread: Spread | None = None,
     workers: Workers = threaded,
 ) -> HeldOut:
     """Decide on the pixels of each fold by classifiers trained on the other folds; none where they lack a class.
 
-    `of_images` numbers the group of each image; each is one of its own without it.
+    `image_groups` numbers the group of each image; each is one of its own without it.
     """
     import torch  # noqa: F401 -- the kernels need it; loaded before the threads, it keeps to one core in each
 
@@ -116,7 +116,7 @@ def hold_out(
         np.unique(sample.image).size,
         sparse,
         spread,
-        of_images,
+        image_groups,
     )
 
 

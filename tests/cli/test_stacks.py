@@ -38,6 +38,9 @@ def test_a_volume_of_a_few_planes(stacks, segkit):
     code, told, err = segkit("train", stacks / "images", stacks / "masks", "-o", model, *FAST, *words)
     assert code == 0, err
     assert "2 masks without a labelled pixel left out (v#1, v#4)" in told
+    assert (
+        "Images of one file look alike, and were held out one by one: on another file, expect less." in told
+    )
     bank = load(model).bank_
     assert (bank.n_planes, bank.z_spacing) == (5, 4.0)
     assert segkit("predict", model, stacks / "new", "-o", out)[0] == 0
@@ -72,6 +75,7 @@ def test_planes_of_a_stack_are_held_out_together(tmp_path, segkit, rng):
     held_out = load(model).summary_.held_out
     assert (held_out.n_regions, held_out.n_groups) == (6, 3)
     assert "(measured on 3 groups of images only, too few to rely on)" in told
+    assert "look alike" not in told
 
 
 def test_planes_that_nobody_annotated_are_not_scored(stacks, segkit):

@@ -138,7 +138,7 @@ def test_pages_of_a_file_are_held_out_together(tmp_path, cache, truth, at_once):
         network = load(session._trainer.path_of(session._trainer.trained))
         assert network.summary_.held_out.n_groups == 2
         assert session.wait(PATIENCE)
-        assert session._learner._drawn.of_images.tolist() == [0, 0, 1, 1]
+        assert session._learner._drawn.image_groups.tolist() == [0, 0, 1, 1]
         exported = load(session.export().model)
         assert exported.summary_.held_out.n_groups == 2
 
