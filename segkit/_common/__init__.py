@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.intp]
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 Progress = Callable[[Iterable[Any], str], Iterable[Any]]

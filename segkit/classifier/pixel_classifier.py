@@ -16,13 +16,12 @@ from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import has_fit_parameter
 
-from segkit._common import FloatArray, entries_under
+from segkit._common import FloatArray, IntArray, entries_under
 from segkit.classifier.svm import LinearSVM
 from segkit.errors import ModelFileError
 from segkit.kernels import KernelMixture, LinearGaussianMixture, LinearMixture, MixtureRFF
 
 Arrays = dict[str, NDArray[Any]]
-IntArray = NDArray[np.intp]
 
 # Kinds of mixtures by their names in model files.
 _MIXTURES: dict[str, type[KernelMixture]] = {

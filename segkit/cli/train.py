@@ -70,6 +70,13 @@ def train(
             "'*_raw=*_labels': data.pair.",
         ),
     ] = None,
+    groups: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV file of stem,group: images of a group (a patient, a video) are held out together. Without it, pages "
+            "of a file are."
+        ),
+    ] = None,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Learn a model from annotated images. segkit inspect MODEL --explain then explains the choices."""
@@ -90,6 +97,7 @@ def train(
     remove_unfinished_of(output)
     dataset = _read_dataset(images, masks, settings.data)
     say(*dataset.describe())
+    held_together = _group_of_each(dataset, groups) if groups else dataset.files
     n_channels = dataset.images[0].shape[2]
     if auto:
         banks = _banks_at_hand(dataset.images)
@@ -112,7 +120,7 @@ def train(
                 dataset.images,
                 dataset.masks,
                 instances=dataset.instances,
-                groups=dataset.files,
+                groups=held_together,
                 label_map=dataset.label_map,
                 n_jobs=spread,
                 progress=follow,
@@ -131,8 +139,9 @@ def train(
     )
     say(*summarise_training(segmenter.summary_, segmenter.label_map_, dataset.stems))
     held_out = segmenter.summary_.held_out
-    if len(set(dataset.files)) < len(dataset.files) and held_out is not None and held_out.n_groups is None:
-        say("Images of one file look alike, and were held out one by one: on another file, expect less.")
+    if len(set(held_together)) < len(dataset.files) and held_out is not None and held_out.n_groups is None:
+        one = "group" if groups else "file"
+        say(f"Images of one {one} look alike, and were held out one by one: on another {one}, expect less.")
     say(*segmenter.alarms_.summarise())
     if dataset.instances is not None:
         say(segmenter.objects_.summarise())
@@ -152,6 +161,14 @@ def _read_dataset(images: Path, masks: Path, data: DataConfig) -> Dataset:
         with open_large(images, data.level or 0) as slide:
             return read_annotated_regions(slide, masks)
     return data.load_pairs(images, masks)
+
+
+def _group_of_each(dataset: Dataset, groups: Path) -> Sequence[str]:
+    """Read the group of each image from a file."""
+    from segkit.benchmark.protocol import read_groups
+
+    group_of = read_groups(groups, dataset.stems, files=dataset.files)
+    return [group_of[stem] for stem in dataset.stems]
 
 
 def _describe_banks(banks: Sequence[dict[str, Any]], n_channels: int, n_images: int) -> str:

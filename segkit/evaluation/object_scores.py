@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
+from segkit._common import IntArray
 from segkit._common.arrays import as_array
 from segkit.errors import InputError, count
 from segkit.evaluation.metrics import ratio
@@ -22,7 +23,6 @@ from segkit.evaluation.statistics import ratio_interval
 from segkit.images.numbering import by_first_pixel
 
 FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
 
 # IoU from which two objects match, as StarDist reports it.
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9)

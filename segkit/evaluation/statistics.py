@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import floor
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,10 +11,10 @@ from scipy.sparse import coo_array
 from scipy.stats import sem, wilcoxon
 from scipy.stats import t as student
 
+from segkit._common import IntArray
 from segkit.errors import InputError
 
 FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.intp]
 # Fewer images than this say little about which method is better.
 FEW_IMAGES = 10
 # Resamples of an interval.
@@ -160,23 +159,31 @@ def compare_pooled(
     return Comparison(float(np.mean(means)), interval, p_value, pooled.size, tuple(n_seeds))
 
 
-def conformal_margin(errors: ArrayLike, level: float) -> float | None:
+def conformal_margin(errors: ArrayLike, level: float, groups: ArrayLike | None = None) -> float | None:
     """Return the margin that holds the error of one more estimate with probability `level`; None if errors are too few.
 
     It is the k-th smallest of n absolute errors, k = (n + 1) level: if they and the next are exchangeable, the next is at
     most that with probability k / (n + 1) or more, whatever their distribution (Vovk et al., 2005). Between two k it is
     interpolated, which errs by an order of 1 / n^2 for a smooth distribution (Beran and Hall, 1993).
 
+    With groups the next estimate is of another group. Groups are n, and each error counts 1 / the size of its own (Lee,
+    Barber and Willett, 2023, section 3: hierarchical conformal prediction).
+
     >>> conformal_margin([0.3, 0.1, 0.2, 0.4], 0.8)
     0.4
+    >>> conformal_margin([0.3, 0.1, 0.2, 0.4], 0.8, groups=["a", "a", "b", "c"]) is None
+    True
     """
-    ordered = np.sort(np.asarray(errors, dtype=np.float64))
-    place = round((ordered.size + 1) * level, _DIGITS)
-    if not 1 <= place <= ordered.size:
+    values = np.asarray(errors, dtype=np.float64)
+    _, group, sizes = np.unique(
+        np.arange(values.size) if groups is None else groups, return_inverse=True, return_counts=True
+    )
+    order = np.argsort(values, kind="stable")
+    places = np.cumsum(1 / sizes[group[order]])
+    place = round((sizes.size + 1) * level, _DIGITS)
+    if not sizes.size or not places[0] <= place <= sizes.size:
         return None
-    below = floor(place)
-    above = min(below + 1, ordered.size)
-    return float(ordered[below - 1] + (place - below) * (ordered[above - 1] - ordered[below - 1]))
+    return float(np.interp(place, places, values[order]))
 
 
 def _two_way_means(

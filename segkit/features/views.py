@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray
+from segkit._common import FloatArray, IntArray
 from segkit.features.base import FeatureMaps, FilterBank
 from segkit.features.stacked import StackedBank
 from segkit.features.tiles import Tile, whole
 
-IntArray = NDArray[np.intp]
 Grid = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 

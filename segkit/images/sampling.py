@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from segkit._common import IntArray
 from segkit.errors import InputError, count
 from segkit.images.labels import UNLABELLED
 
-IntArray = NDArray[np.intp]
 BLOCKS = 4
 # Labelled fraction of an image from which on its labels are taken to show how much of it each class covers.
 HALF = 0.5

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from skimage.measure import label
 
+from segkit._common import IntArray
 from segkit.images import UNLABELLED
 from segkit.live.features import Box
 
-IntArray = NDArray[np.intp]
 # Labels that touch are checked in pieces of squares of this share of the shorter side of an image.
 _SIDE = 1 / 6
 # Smaller pieces are not checked; of larger ones so many pixels, evenly.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray
+from segkit._common import FloatArray, IntArray
 from segkit._common.memory import bytes_left
 from segkit.features import FeatureMaps, FilterBank
 from segkit.features.base import as_slice, sample_maps
@@ -19,7 +19,6 @@ from segkit.features.tiles import whole
 from segkit.features.views import Tiling, View, moved_to
 from segkit.live.cache import FeatureCache, are_whole, content_key
 
-IntArray = NDArray[np.intp]
 Box = tuple[int, int, int, int]
 
 # Cells of the coarse grid, at most.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, pass_on
+from segkit._common import FloatArray, IntArray, pass_on
 from segkit._common.arrays import digest_arrays
 from segkit._common.threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
@@ -29,8 +29,6 @@ from segkit.segmentation.held_out import N_FOLDS, Spread, decide_fold, hold_out,
 from segkit.segmentation.segmenter import ALPHAS, Segmenter
 from segkit.segmentation.summary import HeldOutScores
 from segkit.segmentation.threshold import DecisionRule
-
-IntArray = NDArray[np.intp]
 
 # Labelled pixels that a live model learns from: a fit on them takes about a tenth of a second.
 PIXELS = 3000

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray
+from segkit._common import FloatArray, IntArray
 from segkit.evaluation.object_scores import THRESHOLDS, Overlaps, match
 from segkit.evaluation.statistics import conformal_margin
 from segkit.objects.hills import LabelArray
@@ -54,7 +54,7 @@ class SplitScores:
 
     Of the `n_true` objects that are annotated there `n_found` are matched at IoU 0.5, among `n_predicted`. In `counts` are
     the true and the predicted number of each image; `all_counted` tells whether all annotated images are among them, and no
-    part of them is unlabelled.
+    part of them is unlabelled. `groups` numbers the group of each, if images have groups.
     """
 
     regions: str
@@ -67,6 +67,7 @@ class SplitScores:
     n_found: int = 0
     counts: list[list[int]] = field(default_factory=list)
     all_counted: bool = False
+    groups: list[int] = field(default_factory=list)
 
     @property
     def n_true(self) -> int:
@@ -83,13 +84,14 @@ class SplitScores:
         """Factor by which the true count of a new image, plus 1, is off at most, with a probability of 80 %.
 
         The errors of the held-out images are the logarithms of (true + 1) / (predicted + 1), and the margin is conformal
-        (`segkit.evaluation.statistics.conformal_margin`). None with fewer than four images that hold objects, or if not all
-        were counted.
+        (`segkit.evaluation.statistics.conformal_margin`). None with fewer than four images, or groups of them, that hold
+        objects, or if not all were counted.
         """
         true, predicted = np.array(self.counts, dtype=np.float64).reshape(-1, 2).T
-        if not self.all_counted or np.count_nonzero(true) < LEAST_IMAGES:
+        groups = np.array(self.groups or range(true.size))
+        if not self.all_counted or np.unique(groups[true > 0]).size < LEAST_IMAGES:
             return None
-        margin = conformal_margin(np.abs(np.log((true + 1) / (predicted + 1))), 0.8)
+        margin = conformal_margin(np.abs(np.log((true + 1) / (predicted + 1))), 0.8, groups)
         return None if margin is None else exp(margin)
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,15 +105,17 @@ def choose(
     *,
     regions: str = "images",
     n_images: int | None = None,
+    groups: IntArray | None = None,
     is_smooth: bool = False,
 ) -> tuple[Splitter, SplitScores]:
     """Choose the landscape of highest AP at IoU 0.5 in the mean over depths, and which objects are too doubtful.
 
     The usual landscape stays unless it loses by `LEAST_GAIN`. The depth is not chosen. With the landscape chosen, the least
     probability is the one of highest AP less `COUNT_WEIGHT` times the count error. With fixed filters none is left out
-    unless that gains `LEAST_GAIN`. Each image is scored by the choice that is made without it.
+    unless that gains `LEAST_GAIN`. Each image is scored by the choice that is made without it and others of its group.
 
-    `n_images` are annotated; those of which no held-out maps could be made are no examples. What networks learn of the
+    `n_images` are annotated; those of which no held-out maps could be made are no examples. `groups` numbers the group of
+    each example, which is one of its own by default. What networks learn of the
     inside is smooth (`is_smooth`). Where it is the only landscape, it is not smoothed, and the depth is `SHARE_INSIDE` of
     the usual one.
     """
@@ -133,12 +137,12 @@ def choose(
     gain = 0.0 if is_smooth else LEAST_GAIN
     chosen = surer[_best_counting(by_splitter, gain)]
     # a choice flatters the images that it was made on: each is scored by the choice of the others
-    overlaps = [
-        by_splitter[_best_counting([[*pairs[:index], *pairs[index + 1 :]] for pairs in by_splitter], gain)][
-            index
-        ]
-        for index in range(len(examples))
-    ]
+    group = np.arange(len(examples)) if groups is None else groups
+    overlaps = []
+    for index, own in enumerate(group):
+        others = np.flatnonzero(group != own)
+        best_of_others = _best_counting([[pairs[other] for other in others] for pairs in by_splitter], gain)
+        overlaps.append(by_splitter[best_of_others][index])
     ap = mean_ap(overlaps)
     return chosen, SplitScores(
         regions=regions,
@@ -153,6 +157,7 @@ def choose(
         and len(examples) == (n_images or len(examples))
         and all(bool(example.labelled.all()) for example in examples),
         counts=[[pairs.true_ids.size, pairs.predicted_ids.size] for pairs in overlaps],
+        groups=group.tolist() if np.unique(group).size < group.size else [],
     )
 
 

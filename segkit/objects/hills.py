@@ -16,10 +16,10 @@ from scipy import ndimage
 from skimage.morphology import local_maxima
 from skimage.segmentation import watershed
 
+from segkit._common import IntArray
 from segkit.images.numbering import by_first_pixel
 
 LabelArray = NDArray[np.int32]
-IntArray = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, entries_under
+from segkit._common import FloatArray, IntArray, entries_under
 from segkit.errors import count
 from segkit.evaluation.metrics import confusion, iou_of, object_mean
 from segkit.evaluation.statistics import conformal_margin
@@ -95,31 +95,42 @@ def shrunken_mean(values: NDArray[np.float64]) -> float:
     return mean * max(0.0, 1 - error / mean**2) if mean else 0.0
 
 
+def _mean_of_groups(values: FloatArray, groups: IntArray) -> float:
+    """Shrunken mean of the means of groups."""
+    return shrunken_mean(np.array([values[groups == one].mean() for one in np.unique(groups)]))
+
+
 @dataclass(frozen=True, eq=False)
 class ExpectedIoU:
     """Errors of expected IoUs, from training images that were held out in turn.
 
     The margins are conformal: they hold for images that are exchangeable with the training images, so not for another
-    microscope, nor for several pages of one stack. Even then the promise is not exact, for each held-out image has a model
-    of its own, of fewer images. Without further assumptions about 1 - 2 a is guaranteed in place of 1 - a (Barber, Candès,
-    Ramdas, Tibshirani, Annals of Statistics 49, 2021, theorems 1 and 4), for a variant. The promise is an average over
-    images and training sets: it does not hold for hard images alone.
+    microscope. With groups, as stacks with several pages, it is these that are to be exchangeable. Even then the promise is
+    not exact, for each held-out image has a model of its own, of fewer images. Without further assumptions about 1 - 2 a is
+    guaranteed in place of 1 - a (Barber, Candès, Ramdas, Tibshirani, Annals of Statistics 49, 2021, theorems 1 and 4), for a
+    variant. The promise is an average over images and training sets: it does not hold for hard images alone.
     """
 
     # mean errors, subtracted from new images; absolute error of each training image's object IoU, corrected by the mean of
-    # the others
+    # those of other groups; the group of each, unless each is one of its own
     bias: IoU
     errors: FloatArray
     presence: NDArray[np.float64]
+    groups: IntArray | None = None
 
     @classmethod
-    def learn(cls, held_out: Sequence[HeldOutImage], presence: NDArray[np.float64]) -> Self:
-        """Learn the corrections and the margins from held-out training images."""
+    def learn(
+        cls, held_out: Sequence[HeldOutImage], presence: NDArray[np.float64], groups: IntArray | None = None
+    ) -> Self:
+        """Learn the corrections and the margins from held-out training images; each is a group of its own by default."""
         excess = np.array([np.subtract(one.expected, one.true) for one in held_out]).reshape(-1, 2)
-        of_objects = excess[~np.isnan(excess[:, 0]), 0]
-        without = [shrunken_mean(np.delete(of_objects, index)) for index in range(of_objects.size)]
-        bias = IoU(shrunken_mean(of_objects), shrunken_mean(excess[:, 1]))
-        return cls(bias, np.abs(of_objects - without), presence)
+        group = np.arange(len(excess)) if groups is None else groups
+        known = ~np.isnan(excess[:, 0])
+        of_objects, own = excess[known, 0], group[known]
+        without = [_mean_of_groups(of_objects[own != one], own[own != one]) for one in own]
+        bias = IoU(_mean_of_groups(of_objects, own), _mean_of_groups(excess[:, 1], group))
+        is_grouped = np.unique(own).size < own.size
+        return cls(bias, np.abs(of_objects - without), presence, own if is_grouped else None)
 
     def estimate(self, ids: NDArray[np.integer], probabilities: NDArray[np.floating]) -> IoU:
         """Estimate the scores of a predicted mask."""
@@ -128,7 +139,7 @@ class ExpectedIoU:
 
     def margin(self, level: float) -> float | None:
         """Return the margin of a promised probability; None if there are too few training images."""
-        return conformal_margin(self.errors, level)
+        return conformal_margin(self.errors, level, self.groups)
 
     def summarise(self) -> list[str]:
         """Summarise the margin in a sentence; none if there are too few images."""
@@ -137,16 +148,16 @@ class ExpectedIoU:
             return []
         return [
             f"Expected object IoU of a new image is within {margin:.2f} of the truth in {100 * LEVELS[0]:.0f} % of images "
-            f"(from {self.errors.size} training images)."
+            f"(from {self._counted('training image')})."
         ]
 
     def explain(self) -> str:
         """Explain the correction and the margins, and which are unknown."""
-        n_images = self.errors.size
         corrected = "no correction of them is certain enough to be made"
         if bias := self.bias.object:
             side = "high" if bias > 0 else "low"
             corrected = f"they were too {side} by {abs(bias):.3f} on average, which is taken off"
+        unit = "training images" if self.groups is None else "groups of them"
         margins = [(level, self.margin(level)) for level in LEVELS]
         told = [
             f"unknown for {100 * level:.0f} % of images"
@@ -155,22 +166,33 @@ class ExpectedIoU:
             for level, margin in margins
         ]
         return (
-            f"Expected object IoU: from the probabilities of an image's pixels. On {n_images} held-out training images "
-            f"{corrected}. Margins: {' and '.join(told)}; they take 4 and 9 training images."
+            "Expected object IoU: from the probabilities of an image's pixels. On "
+            f"{self._counted('held-out training image')} {corrected}. Margins: {' and '.join(told)}; they take 4 and "
+            f"9 {unit}."
         )
 
     def to_arrays(self) -> Arrays:
         """Return the arrays by name, for a model file."""
-        return {"bias": np.array(self.bias), "errors": self.errors, "presence": self.presence}
+        own = {"bias": np.array(self.bias), "errors": self.errors, "presence": self.presence}
+        # arrays of a model file are of floating point
+        return own if self.groups is None else own | {"groups": self.groups.astype(np.float64)}
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
         """Restore what `to_arrays` gave; other arrays are ignored."""
-        return cls(IoU(*arrays["bias"].tolist()), arrays["errors"], arrays["presence"])
+        groups = arrays["groups"].astype(np.intp) if "groups" in arrays else None
+        return cls(IoU(*arrays["bias"].tolist()), arrays["errors"], arrays["presence"], groups)
 
     def state_shapes(self, n_classes: int) -> dict[str, tuple[int, ...]]:
         """Shapes that the arrays must have, by name."""
-        return {"bias": (2,), "errors": (self.errors.size,), "presence": (n_classes,)}
+        of_each = (self.errors.size,)
+        shapes: dict[str, tuple[int, ...]] = {"bias": (2,), "errors": of_each, "presence": (n_classes,)}
+        return shapes if self.groups is None else shapes | {"groups": of_each}
+
+    def _counted(self, image: str) -> str:
+        """How many images these are, and in how many groups."""
+        told = count(self.errors.size, image)
+        return f"{told} in {count(np.unique(self.groups).size, 'group')}" if self.groups is not None else told
 
 
 @dataclass(frozen=True)
@@ -186,7 +208,7 @@ class ImageCheck:
         Expected mean IoU over all classes; None if the training held out no whole images.
     margin_80, margin_90 : float or None
         Largest difference between the expected and the true object IoU in 80 % and in 90 % of images; None with fewer
-        than 4 and 9 training images.
+        than 4 and 9 training images, or groups of them.
     distance : float or None
         Distance of the image's texture to that of the nearest training image; None with fewer than 3 training images.
     unlike : tuple of str
@@ -249,15 +271,20 @@ class Alarms:
         compared: Sequence[HeldOutImage],
         features: Sequence[FloatArray],
         random_state: int,
+        groups: IntArray | None = None,
     ) -> Self:
-        """Learn from training images, their class ids, those compared when held out, and the features of their grids."""
+        """Learn from training images, their class ids, those compared when held out, and the features of their grids.
+
+        `groups` numbers the group of each image, which is one of its own by default.
+        """
         expected = None
         if compared:
             holds = np.array([np.isin(np.arange(len(names)), mask) for mask in ids])
             digests = [digest_image(image) for image in images]
             # a copy is known from the training, so that its small error would narrow the margins
             first = [one for one in compared if digests[one.image] not in digests[: one.image]]
-            expected = ExpectedIoU.learn(first, presence_of(holds))
+            own = None if groups is None else groups[[one.image for one in first]]
+            expected = ExpectedIoU.learn(first, presence_of(holds), own)
         known = KnownImages.learn(images, features, random_state)
         return cls(names, count_single(ids, len(names)), len(images), expected, known)
 

@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, Progress, pass_on
+from segkit._common import FloatArray, IntArray, Progress, pass_on
 from segkit._common.threads import in_threads
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.features import FeatureMaps, FilterBank
@@ -24,7 +24,6 @@ from segkit.features.normalised import even_grid, image_means
 from segkit.features.tiles import is_small, whole
 from segkit.features.views import Tiling, View, concatenate
 
-IntArray = NDArray[np.intp]
 # Maps of so many cells stay in the processor's cache.
 CELLS_AT_ONCE = 4096
 # Cells of a map that its typical value is read from.

@@ -199,7 +199,7 @@ def train(
     seconds["objects"] = time.perf_counter() - start
     compared = () if best.choice is None else best.choice.images
     features = np.split(classifier.standardise(at_grid), len(images))
-    alarms = Alarms.learn(images, ids, label_map.names, compared, features, recipe.random_state)
+    alarms = Alarms.learn(images, ids, label_map.names, compared, features, recipe.random_state, data.groups)
 
     summary = summarise(
         data,

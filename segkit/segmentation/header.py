@@ -153,6 +153,13 @@ class _SplitScores(_Whole):
     n_found: Count = 0
     counts: list[Annotated[list[_Number], Field(min_length=2, max_length=2)]] = []
     all_counted: bool = False
+    groups: list[_Number] = []
+
+    @model_validator(mode="after")
+    def _has_a_group_for_each(self) -> Self:
+        if self.groups and len(self.groups) != len(self.counts):
+            raise PydanticCustomError("groups", "groups must have a number for each of counts")
+        return self
 
 
 class _Parts(_Part):

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from segkit._common import FloatArray, Progress, Workers
+from segkit._common import FloatArray, IntArray, Progress, Workers
 from segkit._common.threads import threaded
 from segkit.classifier.pixel_classifier import PixelClassifier
 from segkit.classifier.temperature import fit_temperature
@@ -36,8 +36,6 @@ from segkit.segmentation.threshold import (
     quantile_threshold,
     weight_of_otsu,
 )
-
-IntArray = NDArray[np.intp]
 
 N_FOLDS = 5
 # Penalty for one image; that for n images is smaller by sqrt(n). Images, not their pixels, are independent draws, and a

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segkit._common import FloatArray, Progress, entries_under
+from segkit._common import FloatArray, IntArray, Progress, entries_under
 from segkit._common.arrays import as_array
 from segkit._common.threads import single_threaded_blas
 from segkit.classifier.pixel_classifier import PixelClassifier
@@ -37,7 +37,6 @@ from segkit.segmentation.threshold import DecisionRule
 _ROUNDING = 1e-6
 # Pixels of a class or part that kernels are chosen by.
 LEAST_SAMPLES = 2
-IntArray = NDArray[np.intp]
 # Decisions on classes and on parts of objects, (H, W, n_outputs) each.
 _Maps = list[FloatArray]
 
@@ -281,13 +280,19 @@ class ObjectTraining:
         [X] = self.bank.sample_draws(self.images, [drawn], None, progress, "Objects")
         groups = pixel_groups(drawn, self._shapes)
         splitter, scores = usual, None
-        examples = list(self._examples(X, drawn, groups, progress))
+        held_out = dict(self._examples(X, drawn, groups, progress))
+        examples = list(held_out.values())
         # objects of a single image among several cannot be held out: the others hold none
         if any(example.truth.any() for example in examples):
             regions = "images" if len(self.images) > 1 else "blocks"
             is_smooth = self.bank.bank.is_cross_fitted  # as maps of networks are
             splitter, scores = choose(
-                examples, usual, regions=regions, n_images=len(self.images), is_smooth=is_smooth
+                examples,
+                usual,
+                regions=regions,
+                n_images=len(self.images),
+                groups=None if self.groups is None else self.groups[list(held_out)],
+                is_smooth=is_smooth,
             )
         if not splitter.needs_inside:
             return ObjectModel(splitter, "instances", None, scores)
@@ -299,8 +304,8 @@ class ObjectTraining:
 
     def _examples(
         self, X: FloatArray, drawn: PixelSample, groups: IntArray, progress: Progress
-    ) -> Iterator[Example]:
-        """Segment each image, or each block of a single one, by classifiers that did not see it."""
+    ) -> Iterator[tuple[int, Example]]:
+        """Segment each image, by its number, or each block of a single one, by classifiers that did not see it."""
         fold = assign_folds(drawn, self._shapes, N_FOLDS, self.groups)
         found: dict[int, _Maps] = {}
         for index in progress(np.unique(fold), "Held-out objects"):
@@ -316,7 +321,8 @@ class ObjectTraining:
             rule = self.rule.adapted_to(decisions)
             ids, probability = rule.segment(decisions), 1 - rule.probabilities(decisions)[:, :, 0]
             [known] = ids_of_objects([self.ids[image]], [self.instances[image]])
-            yield Example(self.instances[image], ids, probability, expected_depth(parts), known != UNLABELLED)
+            inside, labelled = expected_depth(parts), known != UNLABELLED
+            yield image, Example(self.instances[image], ids, probability, inside, labelled)
 
     def _held_out_classifiers(
         self, X: FloatArray, drawn: PixelSample, groups: IntArray, others: NDArray[np.bool_]

@@ -7,6 +7,7 @@ import tifffile
 from segkit import load
 from segkit.config.schema import Config
 from segkit.errors import ConfigError
+from segkit.images import write_image, write_mask
 
 FAST = [
     *("--set", "training.pixels=400", "--set", "selection.pixels=200", "--set", "bank.name=multiscale"),
@@ -76,6 +77,35 @@ def test_planes_of_a_stack_are_held_out_together(tmp_path, segkit, rng):
     assert (held_out.n_regions, held_out.n_groups) == (6, 3)
     assert "(measured on 3 groups of images only, too few to rely on)" in told
     assert "look alike" not in told
+
+
+def test_images_of_a_patient_are_held_out_together(tmp_path, rng, segkit):
+    mask = np.zeros((24, 28), dtype=np.uint8)
+    mask[6:16, 8:20] = 1
+    for name in "abcdef":
+        write_image(tmp_path / "images" / f"{name}.png", 0.4 * (rng.random(mask.shape) + mask))
+        write_mask(tmp_path / "masks" / f"{name}.png", mask)
+    file, model = tmp_path / "groups.csv", tmp_path / "m.segkit"
+    train = ("train", tmp_path / "images", tmp_path / "masks", "-o", model, *FAST, "--groups", file)
+    file.write_text("stem,group\na,p\nb,p\nc,q\nd,q\ne,r\n")
+    code, told, err = segkit(*train)
+    assert (code, model.exists()) == (2, False)
+    assert f"groups {file} lacks f: give a line stem,group for every image" in err
+    file.write_text("a,p\nb,p\nc,q\nd,q\ne,r\nf,r\n")
+    code, told, err = segkit(*train)
+    assert code == 0, err
+    fitted = load(model)
+    assert (fitted.summary_.held_out.n_regions, fitted.summary_.held_out.n_groups) == (6, 3)
+    # of three patients no interval is known, as of three images
+    assert fitted.alarms_.expected.groups.tolist() == [0, 0, 1, 1, 2, 2]
+    assert "Expected object IoU" not in told
+    file.write_text("".join(f"{name},p\n" for name in "abcdef"))
+    code, told, err = segkit(*train, "--overwrite")
+    assert code == 0, err
+    assert (
+        "Images of one group look alike, and were held out one by one: on another group, expect less." in told
+    )
+    assert "Expected object IoU of a new image is within" in told
 
 
 def test_planes_that_nobody_annotated_are_not_scored(stacks, segkit):

@@ -328,6 +328,48 @@ def test_the_margin_is_that_of_a_naive_loop(errors, level):
     assert found == (None if expected is None else pytest.approx(expected, abs=1e-12))
 
 
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), min_size=1, max_size=40),
+    st.sampled_from([0.5, 0.8]),
+)
+def test_groups_weigh_alike_in_a_margin(pairs, level):
+    """The groups' mean share of errors within the margin reaches the promise at the next error, and not before it."""
+    errors, groups = (np.array(column) for column in zip(*pairs, strict=True))
+    found, names = conformal_margin(errors, level, groups), np.unique(groups)
+
+    def promise(is_within):
+        return sum(is_within[groups == name].mean() for name in names) / (names.size + 1)
+
+    if found is None:
+        assert promise(np.ones(errors.size)) < level or promise(errors <= errors.min()) > level
+        return
+    next_one = errors[errors >= found - 1e-9].min()
+    assert promise(errors < next_one) <= level + 1e-9
+    assert promise(errors <= next_one) >= level - 1e-9
+
+
+def test_a_margin_is_the_same_with_groups_of_one_and_with_copies():
+    errors = np.random.default_rng(0).random(9)
+    for level in (0.8, 0.85):
+        assert conformal_margin(errors, level, list("ihgfedcba")) == conformal_margin(errors, level)
+    copies = np.repeat(errors, 3), 0.8, np.repeat(range(9), 3)
+    assert conformal_margin(*copies) == pytest.approx(conformal_margin(errors, 0.8))
+
+
+def test_the_margin_holds_for_images_of_another_group():
+    """Errors hardly differ within a group: taken one by one, those of the largest decide."""
+    rng = np.random.default_rng(0)
+    group, inside = np.repeat(range(6), [40, 2, 2, 2, 2, 2]), []
+    for _ in range(2000):
+        *known, new = np.abs(rng.standard_normal(7))
+        errors = np.repeat(known, np.bincount(group)) + 0.01 * rng.random(group.size)
+        inside.append([new <= conformal_margin(errors, 0.8, by) for by in (None, group)])
+    alone, grouped = np.mean(inside, axis=0)
+    assert alone < 0.65
+    assert 0.78 < grouped < 0.88
+
+
 @pytest.mark.parametrize(("level", "fewest"), [(0.8, 4), (0.9, 9)])
 def test_too_few_errors_have_no_margin(level, fewest):
     errors = np.arange(1.0, fewest + 1)

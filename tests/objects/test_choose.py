@@ -293,6 +293,21 @@ def test_counts_are_of_whole_images_and_all_of_them(rng, options, labelled, all_
     assert (scores.count_factor is not None) == all_counted
 
 
+def test_an_image_is_scored_by_the_choice_of_other_groups(rng):
+    """Doubtful objects are false in the first two images, and true in the third: each choice needs the other group."""
+    found = discs((20, 20, 8), (20, 60, 8), (60, 30, 8), (60, 70, 8))
+    probability = np.where(found == 4, 0.6, 0.9).astype(np.float32)
+    given = {"ids": (found > 0).astype(np.intp), "inside": np.float32(found > 0), "probability": probability}
+    false = [example(rng, np.where(found < 4, found, 0).astype(np.int32), **given) for _ in range(2)]
+    true = example(rng, found, **given)
+    alone = choose([*false, true], USUAL)[1]
+    assert (alone.counts, alone.groups) == ([[3, 4], [3, 4], [4, 3]], [])
+    grouped = choose([*false, true], USUAL, groups=np.array([5, 5, 7]))[1]
+    assert (grouped.counts, grouped.groups) == ([[3, 4], [3, 4], [4, 3]], [5, 5, 7])
+    other = choose([*false, true], USUAL, groups=np.array([5, 7, 7]))[1]
+    assert other.counts == [[3, 4], [3, 3], [4, 3]]
+
+
 def test_the_count_is_that_of_the_chosen_splitting(rng):
     examples = [
         example(rng, discs(*((row, col, 8) for row in (12, 40) for col in (12, 26, 54)))),

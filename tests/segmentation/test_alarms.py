@@ -477,6 +477,22 @@ def test_the_margins_cover_exchangeable_images_as_promised():
     np.testing.assert_allclose(np.mean(inside, axis=0), [0.8, 0.9], atol=0.02)
 
 
+def test_images_of_a_group_are_corrected_by_those_of_others_and_count_as_one():
+    excess, group = np.array([0.1, 0.12, 0.08, 0.3, 0.2]), np.array([0, 0, 1, 2, 1])
+    found = ExpectedIoU.learn(held_out(excess), np.ones(2), group)
+    means = np.array([0.11, 0.14, 0.3])
+    assert found.bias == pytest.approx((shrunken_mean(means), shrunken_mean(means / 2)))
+    without = [shrunken_mean(np.delete(means, one)) for one in group]
+    np.testing.assert_allclose(found.errors, np.abs(excess - without))
+    assert found.margin(0.8) is None
+    assert "On 5 held-out training images in 3 groups" in found.explain()
+    assert found.explain().endswith("they take 4 and 9 groups of them.")
+    four = ExpectedIoU.learn(held_out([*excess, 0.1]), np.ones(2), np.append(group, 3))
+    assert four.margin(0.8) == four.errors.max()
+    assert "(from 6 training images in 4 groups)" in four.summarise()[0]
+    assert ExpectedIoU.learn(held_out(excess), np.ones(2), np.arange(5)).groups is None
+
+
 def test_what_is_explained_names_both_margins():
     found = ExpectedIoU(IoU(-0.0125, 0.0), np.linspace(0.01, 0.09, 9), np.ones(2))
     assert found.explain() == (
@@ -492,14 +508,16 @@ def test_what_is_explained_names_both_margins():
     )
 
 
-def test_arrays_restore_it_and_have_the_shapes_told():
-    found = ExpectedIoU(IoU(0.25, 0.125), np.array([0.1, 0.2, 0.3]), np.array([1.0, 0.5]))
+@pytest.mark.parametrize("groups", [None, np.array([0, 1, 0])])
+def test_arrays_restore_it_and_have_the_shapes_told(groups):
+    found = ExpectedIoU(IoU(0.25, 0.125), np.array([0.1, 0.2, 0.3]), np.array([1.0, 0.5]), groups)
     arrays = found.to_arrays()
     assert {name: array.shape for name, array in arrays.items()} == found.state_shapes(2)
     again = ExpectedIoU.from_arrays(arrays | {"other": np.zeros(1)})
     assert again.bias == (0.25, 0.125)
     np.testing.assert_array_equal(again.errors, found.errors)
     np.testing.assert_array_equal(again.presence, found.presence)
+    np.testing.assert_array_equal(again.groups, found.groups)
 
 
 def test_two_values_are_enough_for_a_mean():

@@ -134,6 +134,13 @@ def test_counts_are_pairs_of_numbers(changed, counts, is_good):
             check_header(changed("objects.scores", scores), "m")
 
 
+def test_each_count_has_a_group_or_none_has(changed):
+    scores = asdict(SplitScores("images", 2, 9, 0.8, 0.7, 0.6, {}, 5, [[4, 3], [2, 2]]))
+    check_header(changed("objects.scores", scores | {"groups": [1, 1]}), "m")
+    with pytest.raises(ModelFileError, match="groups must have a number for each of counts"):
+        check_header(changed("objects.scores", scores | {"groups": [1]}), "m")
+
+
 @pytest.mark.parametrize("n_classes", [255, 256])
 def test_masks_have_up_to_255_classes(changed, n_classes):
     names = {"values": list(range(n_classes)), "names": ["a"] * n_classes, "unlabelled": None, "others": []}

@@ -464,8 +464,8 @@ def test_scores_are_told(regions, n_objects, told, n_counted, error):
     )
 
 
-def counted(counts, *, all_counted=True):
-    scores = SplitScores("images", len(counts), 9, 0.8, 0.7, 0.6, {}, 5, counts, all_counted)
+def counted(counts, *, all_counted=True, groups=()):
+    scores = SplitScores("images", len(counts), 9, 0.8, 0.7, 0.6, {}, 5, counts, all_counted, [*groups])
     return ObjectModel(Splitter(), "instances", None, scores)
 
 
@@ -480,6 +480,9 @@ def test_the_interval_of_a_count_is_conformal():
     )
     nine = counted([[19, 9], [14, 9], *[[9, 9]] * 7])
     assert nine.count_interval(9) == (6, 14)
+    # planes of a stack count as one: the largest error is the margin again, as of four images
+    planes = counted([[19, 9], [14, 9], *[[9, 9]] * 7], groups=[0, 0, 0, 1, 1, 2, 2, 3, 3])
+    assert planes.count_interval(9) == (4, 19)
     # six cannot be halved and one more: rounding may not take a count away
     assert counted([[20, 6]] * 4).count_interval(6) == (2, 20)
     exact = counted([[3, 3]] * 4)
@@ -492,6 +495,8 @@ def test_the_interval_of_a_count_is_conformal():
     [
         counted([[9, 8]] * 3),
         counted([[9, 8]] * 3 + [[0, 0]] * 9),
+        counted([[9, 8]] * 6, groups=[0, 1, 2, 0, 1, 2]),
+        counted([[9, 8]] * 3 + [[0, 0]], groups=[0, 1, 2, 3]),
         counted([[9, 8]] * 4, all_counted=False),
         counted([]),
         counted([[9, 8]] * 4).by_hand(Splitter(depth=0.33)),
