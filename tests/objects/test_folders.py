@@ -73,6 +73,14 @@ def test_masks_of_two_values_are_classes(folder):
     assert {row["class"] for row in read(root / "out" / "objects.csv")} == {"foreground"}
 
 
+@pytest.mark.parametrize("value", [0, 9])
+def test_masks_without_an_object_are_said_to_be_so(folder, value):
+    root = folder({"a": squares(0), "b": squares(value)})
+    result = measure_folder(root / "masks", root / "out", unlabelled=value or None)
+    assert result.messages == ["masks hold nothing but background: no objects"]
+    assert [image.areas.size for image in result.images] == [0, 0]
+
+
 def test_pixels_are_connected_by_corners(folder):
     mask = np.zeros((6, 6), dtype=np.uint8)
     np.fill_diagonal(mask, 255)
