@@ -130,6 +130,8 @@ def train(
         if checkpoint is not None and files_of_parts(checkpoint):
             raise Stopped("the same command goes on") from stop
         raise
+    for note in recorded.compare_groups(segmenter.summary_) if recorded else ():
+        warn(f"note: {note}")
     segmenter = segmenter.with_objects(**settings.objects.changes)
     segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)
     segmenter.save(

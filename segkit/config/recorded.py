@@ -64,6 +64,20 @@ class RecordedTraining(NamedTuple):
             notes.append(f"other versions, so the model may differ a little: {'; '.join(unlike)}")
         return notes
 
+    def compare_groups(self, summary: TrainingSummary) -> list[str]:
+        """Say that the same images were held out in another number of groups."""
+        then, now = (
+            "one by one"
+            if held_out is None or held_out.n_groups is None
+            else f"in {held_out.n_groups} groups"
+            for held_out in (self.summary.held_out, summary.held_out)
+        )
+        if then == now or summary.training_set_sha256 != self.summary.training_set_sha256:
+            return []
+        return [
+            f"images were held out {then} for {self.path}, and {now} here: give --groups as for that model"
+        ]
+
 
 def _banks_in(key: str, options: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the options of all banks, at any depth, each with its dotted key."""

@@ -99,6 +99,14 @@ def test_images_of_a_patient_are_held_out_together(tmp_path, rng, segkit):
     # of three patients no interval is known, as of three images
     assert fitted.alarms_.expected.groups.tolist() == [0, 0, 1, 1, 2, 2]
     assert "Expected object IoU" not in told
+    again = (*train[:4], tmp_path / "again.segkit", "--config", model)
+    code, _, err = segkit(*again, "--groups", file)
+    assert (code, "held out" in err) == (0, False)
+    code, _, err = segkit(*again, "--overwrite")
+    told = (
+        f"images were held out in 3 groups for {model}, and one by one here: give --groups as for that model"
+    )
+    assert (code, told in err) == (0, True)
     file.write_text("".join(f"{name},p\n" for name in "abcdef"))
     code, told, err = segkit(*train, "--overwrite")
     assert code == 0, err
