@@ -307,4 +307,41 @@ def objects(rows: list[Row]) -> str:
     return markdown_table(header, table)
 
 
-TABLES = {"objects": objects}
+def count_coverage(rows: list[Row]) -> str:
+    """Tabulate how many counts of networks of fewer steps lie in their interval, and how far off they are."""
+    header = (
+        "set, training images",
+        "steps",
+        "splits",
+        "images",
+        "counts in their 80 % interval (95 % interval)",
+        "found / true",
+        "count error",
+    )
+    by_kind = defaultdict(list)
+    for row in rows:
+        if "steps" in (where := row["where"]):
+            by_kind[SETS.index(where["set"]), where["n_train"], where["steps"]].append(row)
+    table = []
+    for (place, n_train, steps), mine in sorted(by_kind.items()):
+        found = image_scores_of(mine)["tuned", n_train]
+        held = np.array(held_counts(mine, "tuned"), dtype=float)
+        if held.size < found["seed"].size:
+            continue  # intervals take four images
+        low, high = bootstrap_interval(held, found["cluster"], found["seed"])
+        n_true = found["n_true"].sum()
+        table.append(
+            (
+                f"{SETS[place]}, {n_train}",
+                steps,
+                len(mine),
+                held.size,
+                f"{100 * held.mean():.0f} % ({100 * low:.0f} to {100 * high:.0f} %)",
+                f"{found['n_predicted'].sum() / n_true:.2f}",
+                f"{100 * found['absolute_count_error'].sum() / n_true:.0f} %",
+            )
+        )
+    return markdown_table(header, table)
+
+
+TABLES = {"objects": objects, "count_coverage": count_coverage}

@@ -48,7 +48,8 @@ def benchmark(
     groups: Annotated[
         Path | None,
         typer.Option(
-            help="CSV file of stem,group: groups (patients, videos, pages of a file) are never split."
+            help="CSV file with a line for each image: its name without the ending, a comma, its group. Groups (patients, "
+            "videos, pages of a file) are never split."
         ),
     ] = None,
     test: Annotated[

@@ -73,8 +73,8 @@ def train(
     groups: Annotated[
         Path | None,
         typer.Option(
-            help="CSV file of stem,group: images of a group (a patient, a video) are held out together. Without it, pages "
-            "of a file are."
+            help="CSV file with a line for each image: its name without the ending, a comma, its group. Images of a "
+            "group (a patient, a video) are held out together. Without it, pages of a file are."
         ),
     ] = None,
     overwrite: OverwriteOption = False,
@@ -105,7 +105,7 @@ def train(
         say(_describe_banks(banks, n_channels, len(dataset.images)))
     segmenter = settings.build(z_spacing=dataset.z_spacing)
     if recorded:
-        for note in recorded.compare(segmenter, dataset):
+        for note in recorded.compare(segmenter, dataset, held_together):
             warn(f"note: {note}")
     checkpoint = output.with_name(f".{output.name}.training") if _trains_networks(settings) else None
     if checkpoint is not None:
@@ -130,8 +130,6 @@ def train(
         if checkpoint is not None and files_of_parts(checkpoint):
             raise Stopped("the same command goes on") from stop
         raise
-    for note in recorded.compare_groups(segmenter.summary_) if recorded else ():
-        warn(f"note: {note}")
     segmenter = segmenter.with_objects(**settings.objects.changes)
     segmenter.note_files(dataset.dtypes, dataset.pixel_sizes, dataset.reading)
     segmenter.save(
@@ -143,7 +141,10 @@ def train(
     held_out = segmenter.summary_.held_out
     if len(set(held_together)) < len(dataset.files) and held_out is not None and held_out.n_groups is None:
         one = "group" if groups else "file"
-        say(f"Images of one {one} look alike, and were held out one by one: on another {one}, expect less.")
+        say(
+            f"One {one} holds nearly all of a class, so images were held out one by one: scores and intervals are for "
+            f"further images like these; of another {one}, expect less."
+        )
     say(*segmenter.alarms_.summarise())
     if dataset.instances is not None:
         say(segmenter.objects_.summarise())

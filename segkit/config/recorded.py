@@ -41,15 +41,19 @@ class RecordedTraining(NamedTuple):
                 )
         return config
 
-    def compare(self, segmenter: Segmenter, dataset: Dataset) -> list[str]:
-        """Say in what training set, and versions, differ from those of the model."""
+    def compare(self, segmenter: Segmenter, dataset: Dataset, groups: Iterable[str]) -> list[str]:
+        """Say in what training set, groups of its images, and versions, differ from those of the model."""
         notes = []
         digest = segmenter.digest_training_set(
-            dataset.images, dataset.masks, instances=dataset.instances, label_map=dataset.label_map
+            dataset.images,
+            dataset.masks,
+            instances=dataset.instances,
+            groups=groups,
+            label_map=dataset.label_map,
         )
         if digest != self.summary.training_set_sha256:
             then, now = self.summary.n_images, len(dataset.images)
-            differs = "some of them differ" if now == then else f"now there are {now}"
+            differs = "some of them, or --groups, differ" if now == then else f"now there are {now}"
             notes.append(
                 f"not the images and masks that {self.path} was trained on ({count(then, 'image')}; {differs}): its "
                 "settings are used on these"
@@ -63,20 +67,6 @@ class RecordedTraining(NamedTuple):
         if unlike:
             notes.append(f"other versions, so the model may differ a little: {'; '.join(unlike)}")
         return notes
-
-    def compare_groups(self, summary: TrainingSummary) -> list[str]:
-        """Say that the same images were held out in another number of groups."""
-        then, now = (
-            "one by one"
-            if held_out is None or held_out.n_groups is None
-            else f"in {held_out.n_groups} groups"
-            for held_out in (self.summary.held_out, summary.held_out)
-        )
-        if then == now or summary.training_set_sha256 != self.summary.training_set_sha256:
-            return []
-        return [
-            f"images were held out {then} for {self.path}, and {now} here: give --groups as for that model"
-        ]
 
 
 def _banks_in(key: str, options: Any) -> Iterator[tuple[str, dict[str, Any]]]:

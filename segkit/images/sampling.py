@@ -117,7 +117,7 @@ def number_groups(counts: Sequence[Mapping[Any, int]], groups: Iterable[Hashable
     alone = np.arange(len(counts))
     if groups is None:
         return alone
-    numbers = _numbered(groups, len(counts))
+    numbers = numbers_of(groups, len(counts))
     for label in {label for held in counts for label in held}:
         of_groups = np.bincount(numbers, [held.get(label, 0) for held in counts])
         if of_groups.sum() - of_groups.max() < _LEAST_OUTSIDE * of_groups.sum():
@@ -125,7 +125,7 @@ def number_groups(counts: Sequence[Mapping[Any, int]], groups: Iterable[Hashable
     return numbers
 
 
-def _numbered(groups: Iterable[Hashable], n_images: int) -> IntArray:
+def numbers_of(groups: Iterable[Hashable], n_images: int) -> IntArray:
     """Return numbers of groups in the order of their coming; refuse what does not name one for each image."""
     cure = "give a name or a number for each image, such as its patient"
     if isinstance(groups, (str, bytes, Set, Mapping)) or not isinstance(groups, Iterable):

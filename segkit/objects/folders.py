@@ -249,7 +249,8 @@ def _classes(masks: Mapping[str, Mask], options: MaskOptions) -> tuple[LabelMap 
     label_map = _label_map(masks, options)
     held = {value for mask in masks.values() for value in mask.held} - {label_map.unlabelled}
     if held <= {label_map.values[0]}:
-        return label_map, ["masks hold nothing but background: no objects"]
+        only = "nothing but background" if held else "no labelled pixel"
+        return label_map, [f"masks hold {only}: no objects"]
     names = first_few(label_map.names[1:])
     return label_map, [f"{label_map.describe()}; objects are the connected regions of {names}"]
 

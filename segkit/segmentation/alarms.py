@@ -95,9 +95,10 @@ def shrunken_mean(values: NDArray[np.float64]) -> float:
     return mean * max(0.0, 1 - error / mean**2) if mean else 0.0
 
 
-def _mean_of_groups(values: FloatArray, groups: IntArray) -> float:
-    """Shrunken mean of the means of groups."""
-    return shrunken_mean(np.array([values[groups == one].mean() for one in np.unique(groups)]))
+def _means_of_groups(values: NDArray[np.float64], groups: IntArray) -> tuple[NDArray[np.float64], IntArray]:
+    """Means of groups, and the place of each value's group among them."""
+    _, place, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    return np.bincount(place, values) / sizes, place
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +117,7 @@ class ExpectedIoU:
     bias: IoU
     errors: FloatArray
     presence: NDArray[np.float64]
-    groups: IntArray | None = None
+    groups: NDArray[Any] | None = None
 
     @classmethod
     def learn(
@@ -127,10 +128,10 @@ class ExpectedIoU:
         group = np.arange(len(excess)) if groups is None else groups
         known = ~np.isnan(excess[:, 0])
         of_objects, own = excess[known, 0], group[known]
-        without = [_mean_of_groups(of_objects[own != one], own[own != one]) for one in own]
-        bias = IoU(_mean_of_groups(of_objects, own), _mean_of_groups(excess[:, 1], group))
-        is_grouped = np.unique(own).size < own.size
-        return cls(bias, np.abs(of_objects - without), presence, own if is_grouped else None)
+        means, place = _means_of_groups(of_objects, own)
+        without = np.array([shrunken_mean(np.delete(means, k)) for k in range(means.size)])[place]
+        bias = IoU(shrunken_mean(means), shrunken_mean(_means_of_groups(excess[:, 1], group)[0]))
+        return cls(bias, np.abs(of_objects - without), presence, own if means.size < own.size else None)
 
     def estimate(self, ids: NDArray[np.integer], probabilities: NDArray[np.floating]) -> IoU:
         """Estimate the scores of a predicted mask."""
@@ -180,8 +181,8 @@ class ExpectedIoU:
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
         """Restore what `to_arrays` gave; other arrays are ignored."""
-        groups = arrays["groups"].astype(np.intp) if "groups" in arrays else None
-        return cls(IoU(*arrays["bias"].tolist()), arrays["errors"], arrays["presence"], groups)
+        bias = IoU(*arrays["bias"].tolist())
+        return cls(bias, arrays["errors"], arrays["presence"], arrays.get("groups"))
 
     def state_shapes(self, n_classes: int) -> dict[str, tuple[int, ...]]:
         """Shapes that the arrays must have, by name."""

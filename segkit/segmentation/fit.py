@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from segkit._common import FloatArray, LocalProgress, Progress, Workers, one_by_one
+from segkit._common import FloatArray, IntArray, LocalProgress, Progress, Workers, one_by_one
 from segkit._common.arrays import digest_arrays
 from segkit._common.files import file_of_part
 from segkit._common.threads import threaded
@@ -37,6 +37,7 @@ from segkit.images.sampling import (
     assign_folds,
     draw_pixels,
     number_groups,
+    numbers_of,
     pixel_groups,
     sparse_images,
     spread_pixels,
@@ -151,8 +152,9 @@ def train(
     )
     least = least_areas(ids, label_map.n_classes, recipe.smallest_region)
     parts = None if instances is None else mark_parts(instances, ids_of_objects(ids, instances))
+    given = None if groups is None else numbers_of(groups, len(images))
     image_groups = number_groups(
-        [_label_counts(classes=mask, parts=own) for mask, own in zip(ids, parts or ids, strict=True)], groups
+        [_label_counts(classes=mask, parts=own) for mask, own in zip(ids, parts or ids, strict=True)], given
     )
     data = TrainingSet(images, ids, drawn, training, least, parts, image_groups, checkpoint)
 
@@ -212,7 +214,7 @@ def train(
         otsu_weight=rule.otsu_weight,
         held_out=None if best.choice is None else replace(best.choice.scores, by_bank=by_bank),
         seconds={stage: round(value, 2) for stage, value in seconds.items()},
-        training_set_sha256=digest_training_set(images, ids, instances),
+        training_set_sha256=digest_training_set(images, ids, instances, given),
     )
     best.bank.forget()
     return Trained(best.bank, best.index, classifier, rule, objects, alarms, summary)
@@ -452,10 +454,15 @@ def summarise(
 
 
 def digest_training_set(
-    images: Sequence[FloatArray], ids: Sequence[IdArray], instances: Sequence[LabelArray] | None
+    images: Sequence[FloatArray],
+    ids: Sequence[IdArray],
+    instances: Sequence[LabelArray] | None,
+    groups: IntArray | None,
 ) -> str:
-    """Hexadecimal sha256 of images, class ids and objects."""
+    """Hexadecimal sha256 of images, class ids and objects, and of the numbers of groups if images share one."""
     arrays: Arrays = {f"image{n}": image for n, image in enumerate(images)}
     arrays |= {f"mask{n}": mask for n, mask in enumerate(ids)}
     arrays |= {f"objects{n}": labels for n, labels in enumerate(instances or ())}
+    if groups is not None and np.unique(groups).size < groups.size:
+        arrays["groups"] = groups
     return digest_arrays(arrays)

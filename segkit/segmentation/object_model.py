@@ -93,7 +93,8 @@ class ObjectModel:
     def count_interval(self, n_objects: int) -> tuple[int, int] | None:
         """Interval that holds the true count of 80 % of new images like those annotated, given what is counted there.
 
-        None if it is not known, as with fewer than four annotated images with objects, or settings changed by hand.
+        None if it is not known, as with fewer than four annotated images, or groups of them, with objects, or settings
+        changed by hand.
         """
         factor = None if self.scores is None else self.scores.count_factor
         if factor is None:

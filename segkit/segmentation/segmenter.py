@@ -30,6 +30,7 @@ from segkit.features import (
 )
 from segkit.features.normalised import NormalisedBank
 from segkit.images import UNLABELLED, LabelMap, PixelSize, Reading
+from segkit.images.sampling import numbers_of
 from segkit.kernels import KernelMixture
 from segkit.objects.hills import LabelArray
 from segkit.objects.split import expected_depth
@@ -275,12 +276,14 @@ class Segmenter(BaseSegmenter):
         masks: ArrayLike | Sequence[ArrayLike],
         *,
         instances: ArrayLike | Sequence[ArrayLike] | None = None,
+        groups: Iterable[Hashable] | None = None,
         label_map: LabelMap | None = None,
     ) -> str:
         """Compute the digest that the summary has after `fit` on the same arguments, without training."""
         arrays, ids = clone(self)._checked_training(images, masks, label_map)
         objects = None if instances is None else check_instances(instances, ids)
-        return digest_training_set(arrays, ids, objects)
+        numbers = None if groups is None else numbers_of(groups, len(arrays))
+        return digest_training_set(arrays, ids, objects, numbers)
 
     def note_files(
         self,

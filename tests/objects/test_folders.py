@@ -73,6 +73,12 @@ def test_masks_of_two_values_are_classes(folder):
     assert {row["class"] for row in read(root / "out" / "objects.csv")} == {"foreground"}
 
 
+def test_masks_without_a_labelled_pixel_are_said_to_be_so(folder):
+    root = folder({"a": np.full((20, 20), 9, np.uint8)})
+    result = measure_folder(root / "masks", root / "out", unlabelled=9)
+    assert result.messages == ["masks hold no labelled pixel: no objects"]
+
+
 @pytest.mark.parametrize("value", [0, 9])
 def test_masks_without_an_object_are_said_to_be_so(folder, value):
     root = folder({"a": squares(0), "b": squares(value)})

@@ -227,6 +227,17 @@ def test_groups_are_held_out_by_networks_classifiers_and_objects(data, monkeypat
     segmenter.fit(data.images, data.ids, instances=data.ids, groups=["p", "q", "p"])
     assert seen == [[0, 1, 0]] * 3
     assert segmenter.summary_.held_out.n_groups == 2
+    assert segmenter.objects_.scores.groups == [0, 1, 0]
+
+
+def test_a_margin_knows_the_group_of_each_image_but_of_copies(data):
+    images, ids = [[*list(given), given[0]] for given in (data.images, data.ids)]
+    images, ids = [[given[k] for k in (0, 3, 1, 2)] for given in (images, ids)]  # the second is a copy
+    segmenter = Segmenter(BANK, training_pixels=300, selection_pixels=200)
+    segmenter.fit(images, ids, groups=list("pqqr"))
+    assert segmenter.alarms_.expected.groups is None
+    segmenter.fit(images, ids, groups=["p", "q", "r", "r"])
+    assert segmenter.alarms_.expected.groups.tolist() == [0, 2, 2]
 
 
 def test_groups_need_objects_of_each(data):

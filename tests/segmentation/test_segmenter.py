@@ -786,9 +786,11 @@ def test_the_digest_of_a_training_set_is_known_before_the_training(data):
         segmenter.digest_training_set(images[:2], [masks[0], 1 - masks[1]]),
         segmenter.digest_training_set(images[:2], masks[:2], instances=masks[:2]),
         segmenter.digest_training_set(images[:2], masks[:2], instances=[2 * mask for mask in masks[:2]]),
+        segmenter.digest_training_set(images[:2], masks[:2], groups=["p", "p"]),
     ]
     # Objects are numbered anew, so their numbers do not matter.
-    assert len({digest, *others}) == 4
+    assert len({digest, *others}) == 5
+    assert segmenter.digest_training_set(images[:2], masks[:2], groups=iter("pq")) == digest
 
 
 def test_settings_are_kept(fitted, tmp_path):
