@@ -115,9 +115,8 @@ def choose(
     unless that gains `LEAST_GAIN`. Each image is scored by the choice that is made without it and others of its group.
 
     `n_images` are annotated; those of which no held-out maps could be made are no examples. `groups` numbers the group of
-    each example, which is one of its own by default. What networks learn of the
-    inside is smooth (`is_smooth`). Where it is the only landscape, it is not smoothed, and the depth is `SHARE_INSIDE` of
-    the usual one.
+    each example, which is one of its own by default. What networks learn of the inside is smooth (`is_smooth`). Where it is
+    the only landscape, it is not smoothed, and the depth is `SHARE_INSIDE` of the usual one.
     """
     splitters = {name: replace(usual, landscape=name) for name in LANDSCAPES}
     if is_smooth:
