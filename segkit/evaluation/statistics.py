@@ -166,8 +166,8 @@ def conformal_margin(errors: ArrayLike, level: float, groups: ArrayLike | None =
     most that with probability k / (n + 1) or more, whatever their distribution (Vovk et al., 2005). Between two k it is
     interpolated, which errs by an order of 1 / n^2 for a smooth distribution (Beran and Hall, 1993).
 
-    With groups the next estimate is of another group. Groups are n, and each error counts 1 / the size of its own (Lee,
-    Barber and Willett, 2023, section 3: hierarchical conformal prediction).
+    With groups the next estimate is of another group. There are n groups, and each error counts 1 / the size of its own
+    (hierarchical conformal prediction: Lee, Barber and Willett, arXiv 2306.06342, 2023).
 
     >>> conformal_margin([0.3, 0.1, 0.2, 0.4], 0.8)
     0.4
