@@ -261,14 +261,22 @@ def _percent(kernels: list[dict[str, Any]]) -> str:
 
 
 def _small_regions(least: Sequence[Sequence[float]], names: tuple[str, ...]) -> list[str]:
+    whole = {name: limit for name, (limit, _) in zip(names, least, strict=False)}
     # a region of one pixel is not below a limit of 1
-    limits = {name: ceil(whole) for name, (whole, _) in zip(names, least, strict=False) if whole > 1}
-    if not limits:
-        return []
-    told = ", ".join(f"{limit} pixels of {name}" for name, limit in limits.items())
-    return [
-        f"Small regions: fewer than {told} are given to the class around them. The masks show none so small."
-    ]
+    removed = [f"{ceil(limit)} pixels of {name}" for name, limit in whole.items() if limit > 1]
+    kept = [name for name, limit in whole.items() if 0 < limit <= 1]
+    lines = []
+    if removed:
+        lines.append(
+            f"Small regions: fewer than {', '.join(removed)} are given to the class around them. The masks show none "
+            "so small."
+        )
+    if kept:
+        lines.append(
+            f"Small regions of {', '.join(kept)} stay, for the masks show some of a pixel or two. If those are stray "
+            "pixels, erase them and train again."
+        )
+    return lines
 
 
 def _penalty(summary: TrainingSummary, held_out: HeldOutScores) -> str:

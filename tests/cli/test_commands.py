@@ -130,7 +130,10 @@ def test_other_images_are_told(folder, model, segkit):
     (folder / "images" / "new.png").unlink()
     (folder / "masks" / "new.png").unlink()
     write_mask(folder / "masks" / "a" / "one.png", 255 * np.roll(picture(0)[1], 1))
-    assert "(3 images; some of them, or --groups, differ)" in repeat(folder, segkit, model, folder / "x.segkit")[2]
+    assert (
+        "(3 images; some of them, or --groups, differ)"
+        in repeat(folder, segkit, model, folder / "x.segkit")[2]
+    )
 
 
 def test_a_fast_model_records_its_recipe(folder, segkit):

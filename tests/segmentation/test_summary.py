@@ -221,8 +221,14 @@ def test_penalty_is_explained(chosen, changes, expected):
 
 def test_small_regions_are_explained():
     lines = explain_training(summary(least_areas=[[0.3, 0.0], [12.4, 7.0]]), LABELS)
-    assert lines[-2].startswith("Small regions: fewer than 13 pixels of lesion are given to the class around")
-    assert len(explain_training(summary(least_areas=[[0.0, 3.0], [1.0, 0.0]]), LABELS)) == 5
+    assert lines[-3].startswith("Small regions: fewer than 13 pixels of lesion are given to the class around")
+    assert lines[-2].startswith(
+        "Small regions of background stay, for the masks show some of a pixel or two."
+    )
+    assert len(explain_training(summary(least_areas=[[0.0, 3.0], [0.0, 0.0]]), LABELS)) == 5
+    assert (
+        "Small regions of lesion stay" in explain_training(summary(least_areas=[[0, 3], [1, 0]]), LABELS)[-2]
+    )
     lines = explain_training(summary(least_areas=[[0.0, 0.0], [12.4, 7.0]], held_out=None), LABELS)
     assert lines[-2].startswith("Small regions")
 
