@@ -320,14 +320,13 @@ def count_coverage(rows: list[Row]) -> str:
     )
     by_kind = defaultdict(list)
     for row in rows:
-        if "steps" in (where := row["where"]):
+        # intervals take four images: a split has one for each test image, or none
+        if "steps" in (where := row["where"]) and None not in row["figures"]["count_intervals"].values():
             by_kind[SETS.index(where["set"]), where["n_train"], where["steps"]].append(row)
     table = []
     for (place, n_train, steps), mine in sorted(by_kind.items()):
         found = image_scores_of(mine)["tuned", n_train]
         held = np.array(held_counts(mine, "tuned"), dtype=float)
-        if held.size < found["seed"].size:
-            continue  # intervals take four images
         low, high = bootstrap_interval(held, found["cluster"], found["seed"])
         n_true = found["n_true"].sum()
         table.append(

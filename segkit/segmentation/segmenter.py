@@ -230,7 +230,8 @@ class Segmenter(BaseSegmenter):
             objects apart; without them, from the sizes and shapes of the annotated regions.
         groups : sequence of hashable, optional
             Group of each image, such as the stack of a plane, or the patient: all images of a group are held out together.
-            By default, or if a group has more than 95 % of the pixels of a class, images are held out one by one.
+            Scores and intervals are then for other groups; an interval of 80 % takes four. By default, or if a group has
+            more than 95 % of the pixels of a class, images are held out one by one.
         label_map : LabelMap, optional
             Meaning of the mask values, in place of `unlabelled` and the values that occur.
         n_jobs : int or Cluster, optional
